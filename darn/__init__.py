@@ -1,0 +1,1 @@
+"""darn: Deep AutoRegressive Networks."""

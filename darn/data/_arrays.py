@@ -1,0 +1,121 @@
+"""NumPy files: one array (.npy), or several (.npz) by split, plain or packed eight bits to a byte."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from darn.data._check import matrix
+from darn.data._raw import SPLITS, WHOLE, Part, Raw
+from darn.data._rows import as_context
+from darn.errors import DarnError
+
+BROKEN = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    SyntaxError,
+)
+SUFFIXES = (".npy", ".npz")
+
+
+def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
+    """All arrays of a .npy (under the one name "all") or .npz; never unpickles, which could run code."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy grumbles about headers written by Python 2
+            found = np.load(io.BytesIO(data), allow_pickle=False)
+            return {WHOLE: found} if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
+    except BROKEN as e:
+        if "allow_pickle" in str(e):
+            raise DarnError(
+                f"{what} holds Python objects (or is no NumPy file): save it as plain numbers."
+            ) from None
+        raise DarnError(
+            f"{what} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}."
+        ) from None
+
+
+def flat(e: Exception) -> str:
+    return " ".join(str(e).split()).rstrip(".")[:120] or type(e).__name__
+
+
+def role(key: str) -> tuple[str, str]:
+    """(split, kind) of an array's name: train, train_data, X_train; train_label, y_train; train_context."""
+    words = [w for w in re.split(r"[_\W]+", key.lower()) if w]
+    kind = "X"
+    for names, named in ((("label", "labels", "y", "target"), "labels"), (("context",), "context")):
+        if any(w in names for w in words):
+            kind = named
+    alias = {"val": "valid", "validation": "valid", "tr": "train", "te": "test"}
+    splits = {alias.get(w, w) for w in words} & {"train", "valid", "test"}
+    return (splits.pop() if len(splits) == 1 else WHOLE), kind
+
+
+def read_arrays(path: Path, data: bytes, what: str, only: str | None = None) -> Raw:
+    """A .npy, or a .npz by the names of its arrays; those of the packed sets carry `n`, their columns.
+
+    only: the name of one array to take instead, where it is not that of a split.
+    """
+    arrays = open_arrays(data, what)
+    n = arrays.pop("n", None)
+    if only is not None and only not in SPLITS:
+        if only not in arrays:
+            raise DarnError(f"{what} holds no array {only!r}: choose one of {', '.join(sorted(arrays))}.")
+        arrays = {WHOLE: arrays[only]}
+    taken: dict[str, dict[str, np.ndarray]] = {}
+    for key, a in arrays.items():
+        split, kind = role(key)
+        if kind in taken.setdefault(split, {}):
+            held = ", ".join(sorted(arrays))
+            raise DarnError(f"{what} holds the arrays {held}: keep one, or name them train, valid and test.")
+        taken[split][kind] = a
+    named = [s for s in taken if "X" in taken[s]]
+    if not named or (WHOLE in named and len(named) > 1):
+        held = ", ".join(sorted(arrays)) or "nothing"
+        raise DarnError(f"{what} holds {held}: name its arrays train, valid and test, or keep a single one.")
+    parts, shapes = {}, set()
+    for split in named:
+        label = what if split == WHOLE else f"{what} ({split})"
+        context, y = taken[split].get("context"), taken[split].get("labels")
+        X, shape = matrix(unpack(taken[split]["X"], n, label), label)
+        shapes.add(shape)
+        context = None if context is None else as_context(context, f"the context of {label}")
+        parts[split] = Part(X, context, y[:, 0] if y is not None and y.ndim == 2 and y.shape[1] == 1 else y)
+    widths = {s: p.X.shape[1] for s, p in parts.items()}
+    if len(set(widths.values())) > 1:
+        said = ", ".join(f"{s} {w}" for s, w in widths.items())
+        raise DarnError(f"{what} has splits of different widths ({said} columns): give all the same columns.")
+    return Raw(what, parts, shape=shapes.pop() if len(shapes) == 1 else None, source=f"arrays of {path.name}")
+
+
+def unpack(X: np.ndarray, n, what: str) -> np.ndarray:
+    """Undoes np.packbits where `n` says so: bytes in rows of ceil(n / 8)."""
+    if n is None or X.dtype != np.uint8 or X.ndim != 2:
+        return X
+    if n.shape != () or n.dtype.kind not in "iu" or int(n) < 1:
+        raise DarnError(
+            f"{what}: `n` beside the arrays is kept for the number of columns, one whole number: rename it."
+        )
+    n = int(n)
+    if X.shape[1] == -(-n // 8):
+        if n % 8 and (X[:, -1] & (0xFF >> (n % 8))).any():
+            raise DarnError(
+                f"{what} has bits set beyond its {n} columns: the file is damaged or `n` is wrong."
+            )
+        return np.unpackbits(X, axis=1, count=n)
+    if X.shape[1] != n:
+        raise DarnError(
+            f"{what} has rows of {X.shape[1]} bytes, which are not {n} columns, packed or plain: mend `n`."
+        )
+    return X

@@ -1,0 +1,130 @@
+"""Refusals: each says in one sentence what is wrong, where it is first seen, and what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from darn.errors import DarnError
+
+CHOICES = "threshold, static, dynamic or intensity"
+
+
+def matrix(X, what: str, columns=None) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """Rows by columns of finite real numbers, and the image shape where each row came as an image."""
+    if hasattr(X, "toarray"):  # a scipy sparse matrix
+        X = X.toarray()
+    try:
+        X = np.asarray(X)
+    except ValueError:
+        raise DarnError(f"{what} has rows of different lengths: every row needs the same columns.") from None
+    kinds = {
+        "O": "Python objects",
+        "c": "complex numbers",
+        "U": "text",
+        "S": "text",
+        "M": "dates",
+        "m": "times",
+    }
+    if X.dtype.kind not in "biuf":
+        held = kinds.get(X.dtype.kind, f"values of type {X.dtype}")
+        raise DarnError(f"{what} holds {held}: only numbers can be read, 0 and 1 best.")
+    if X.ndim not in (2, 3):
+        hint = "; a single row is X.reshape(1, -1)" if X.ndim == 1 else ""
+        raise DarnError(
+            f"{what} is {X.ndim}-D with shape {X.shape}: give rows by columns, or images as "
+            f"(N, height, width){hint}."
+        )
+    if len(X) == 0:
+        raise DarnError(f"{what} has no rows (shape {X.shape}): give at least one.")
+    if X.size == 0:
+        raise DarnError(f"{what} has no columns (shape {X.shape}): give at least one.")
+    shape = X.shape[1:] if X.ndim == 3 else None
+    X = X.reshape(len(X), -1)
+    if X.dtype.kind == "f" and not np.isfinite(X).all():
+        r, c = first(~np.isfinite(X))
+        raise DarnError(
+            f"{what} has the value {X[r, c]} at {place(r, c, columns)}: fill in or drop missing and infinite "
+            "values."
+        )
+    return X, shape
+
+
+def first(bad: np.ndarray) -> tuple[int, int]:
+    """Row and column of the first True, row by row."""
+    r, c = divmod(int(bad.argmax()), bad.shape[1])
+    return r, c
+
+
+def place(r: int, c: int, columns=None) -> str:
+    name = f" '{columns[c]}'" if columns else ""
+    return f"row {r + 1}, column {c + 1}{name} (counted from 1)"
+
+
+def not_bit(X: np.ndarray) -> np.ndarray:
+    return (X != 0) & (X != 1)
+
+
+def check_bits(X: np.ndarray, what: str, columns=None) -> None:
+    """Refuses a matrix that is not all 0 and 1, with the likely reason."""
+    bad = not_bit(X)
+    if not bad.any():
+        return
+    r, c = first(bad)
+    said = f"{what} has the value {number(X[r, c])} at {place(r, c, columns)}"
+    check_stray_column(X, bad, said)
+    if scale(X) is not None:
+        grey = "0 to 255" if X.max() > 1 else "0 to 1"
+        raise DarnError(
+            f"{said}, not 0 or 1; the values look like grey levels ({grey}): say how to make them binary, "
+            f"binarize = {CHOICES}."
+        )
+    raise DarnError(f"{said}, not 0 or 1: recode the data as 0 and 1, or scale it to 0..1 and give binarize.")
+
+
+def check_stray_column(X: np.ndarray, bad: np.ndarray, said: str) -> None:
+    """Refuses one column of whole numbers among columns of bits: a label or a row number left in the table.
+
+    Checked also where `binarize` is given: scaling by the label's largest value would silently turn all the
+    other columns to zeros.
+    """
+    stray = np.flatnonzero(bad.any(axis=0))
+    if len(stray) != 1 or X.shape[1] < 2:
+        return
+    v = X[:, stray[0]].astype(float)  # the differences of bytes would wrap round
+    if (v != np.floor(v)).any():
+        return
+    if len(v) > 2 and (np.diff(v) == 1).all():
+        raise DarnError(f"{said}, and that column counts the rows while all others are 0/1: remove it.")
+    if v.min() >= -1 and v.max() < 1000:
+        raise DarnError(
+            f"{said} while all other columns are 0/1, so it looks like a class label: take it out with "
+            f"labels = {stray[0]} (columns counted from 0, -1 the last) or remove the column."
+        )
+
+
+def scale(X: np.ndarray) -> int | None:
+    """The value that stands for full intensity, 1 or 255; None where the values fit neither."""
+    low, high = X.min(), X.max()
+    if low < 0 or high > 255:
+        return None
+    if high <= 1:
+        return 1
+    return 255 if X.dtype.kind != "f" or (np.floor(X) == X).all() else None
+
+
+def number(v) -> str:
+    return f"{v:g}" if isinstance(v, np.floating) else str(v)
+
+
+def check_lengths(rows: int, **extras) -> None:
+    """Context and labels, where given, come one for each row."""
+    for name, extra in extras.items():
+        if extra is not None and len(extra) != rows:
+            raise DarnError(
+                f"the {name} has {len(extra)} rows but the data have {rows}: give one for each row."
+            )
+
+
+def check_width(width: int, n: int | None, what: str) -> None:
+    if n is not None and width != n:
+        raise DarnError(f"{what} has {width} columns but {n} are wanted: give rows of {n} columns.")

@@ -1,0 +1,21 @@
+"""The 8x8 digits that come with scikit-learn: a small set that needs no download."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from darn.data._raw import Part, Raw
+
+ROWS = (1297, 200, 300)
+ABOUT = "8x8 handwritten digits of scikit-learn (UCI Optdigits), divided 1297/200/300 by RandomState(0)"
+
+
+def read_digits() -> Raw:
+    """Ink 0..16 as fractions of 16; threshold 0.5 is a value of at least 8."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(X))
+    cuts = np.split(order, np.cumsum(ROWS)[:-1])
+    parts = {s: Part(X[i] / 16.0, labels=y[i]) for s, i in zip(("train", "valid", "test"), cuts)}
+    return Raw("digits", parts, shape=(8, 8), source=ABOUT)

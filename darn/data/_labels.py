@@ -1,0 +1,122 @@
+"""Class labels: which column they are in, their numbers, and the one-hot context made of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from darn.data._raw import Raw
+from darn.errors import DarnError
+
+MOST = 1000  # more classes than this, and the column is no label
+
+
+def column_index(labels, columns, width: int, what: str) -> int:
+    """The column meant: a name of the header, or a number from 0 with -1 the last (as text too)."""
+    if isinstance(labels, str):
+        if columns and labels in columns:
+            return columns.index(labels)
+        try:
+            labels = int(labels)
+        except ValueError:
+            known = (
+                f"its columns are {', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"
+                if columns
+                else "no header"
+            )
+            raise DarnError(
+                f"{what} has no column named {labels!r} ({known}): give labels a name of the header or a "
+                "number."
+            ) from None
+    if isinstance(labels, bool) or not isinstance(labels, int | np.integer):
+        raise DarnError(f"labels = {labels!r} is not a column: give its name or its number.")
+    if not -width <= labels < width:
+        raise DarnError(
+            f"{what} has {width} columns, so labels = {labels} is none of them (counted from 0, -1 the last)."
+        )
+    if width < 2:
+        raise DarnError(f"{what} has one column only: nothing is left when it is taken out as the label.")
+    return int(labels) % width
+
+
+def take_column(raw: Raw, labels) -> Raw:
+    """Moves one column of an array out of the data, as its labels; text tables do this while parsing."""
+    width = next(iter(raw.parts.values())).X.shape[1]
+    c = column_index(labels, raw.columns, width, raw.what)
+    parts = {
+        split: replace(part, X=np.delete(part.X, c, axis=1), labels=part.X[:, c])
+        for split, part in raw.parts.items()
+    }
+    columns = raw.columns and raw.columns[:c] + raw.columns[c + 1 :]
+    return replace(raw, parts=parts, columns=columns, shape=None)
+
+
+def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ...] | None]:
+    """With `as_context`: labels to class numbers, alike in all splits, and to a one-hot context.
+
+    `classes` are those a model was trained with: rows to be scored need not show them all.
+    """
+    if not as_context:  # labels nobody asked for are kept where they are numbers, and refused never
+        kept = {s: None if p.labels is None else as_numbers(p.labels) for s, p in raw.parts.items()}
+        return replace(raw, parts={s: replace(p, labels=kept[s]) for s, p in raw.parts.items()}), None
+    words = {split: as_words(part.labels, raw.label(split)) for split, part in raw.parts.items()}
+    if classes is None:
+        seen = set().union(*(np.unique(w).tolist() for w in words.values()))
+        if len(seen) > MOST:
+            raise DarnError(
+                f"{raw.what} has {len(seen)} different labels, more than {MOST}: that is not a class label."
+            )
+        classes = sorted(seen, key=numbers_first)
+    classes = tuple(str(c) for c in classes)
+    code = {c: i for i, c in enumerate(classes)}
+    parts = {}
+    for split, part in raw.parts.items():
+        unknown = [w for w in np.unique(words[split]).tolist() if w not in code]
+        if unknown:
+            raise DarnError(
+                f"{raw.label(split)} has the label {unknown[0]!r}, which is none of the classes "
+                f"{', '.join(classes[:10])}{' ...' * (len(classes) > 10)}."
+            )
+        index = np.array([code[w] for w in words[split].tolist()], dtype=np.int64)
+        context = np.eye(len(classes), dtype=np.float32)[index]
+        if part.context is not None:
+            context = np.concatenate([part.context, context], axis=1)
+        parts[split] = replace(part, labels=index, context=context)
+    return replace(raw, parts=parts), classes
+
+
+def as_numbers(values: np.ndarray) -> np.ndarray | None:
+    return values.astype(np.int64) if values.ndim == 1 and values.dtype.kind in "biu" else None
+
+
+def as_words(values: np.ndarray | None, what: str) -> np.ndarray:
+    """Labels as text, the same for 1, 1.0 and '1'."""
+    values = np.asarray(values)
+    if values.ndim != 1 or values.dtype.kind not in "biufU":
+        raise DarnError(f"{what}: labels must be one number or word for each row.")
+    if values.dtype.kind == "b":
+        values = values.astype(np.uint8)
+    words, back = np.unique(values, return_inverse=True)
+    words = [plain(str(w)) for w in words.tolist()]
+    words = np.array(words)[back]
+    missing = (words == "") | (words == "nan")
+    if missing.any():
+        raise DarnError(f"{what}: the label of row {int(missing.argmax()) + 1} (counted from 1) is missing.")
+    return words
+
+
+def plain(word: str) -> str:
+    word = word.strip().strip('"').strip()
+    try:
+        value = float(word)
+    except ValueError:
+        return word
+    return str(int(value)) if value == value and abs(value) < 2**53 and value == int(value) else repr(value)
+
+
+def numbers_first(word: str):
+    try:
+        return (0, float(word), word)
+    except ValueError:
+        return (1, 0.0, word)

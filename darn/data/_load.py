@@ -1,0 +1,189 @@
+"""load and load_rows: from a name or a path to Splits or Rows."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from darn.data import _arrays, _digits, _images, _labels, _store, _table
+from darn.data._binarize import check_options, full_scale, to_rows
+from darn.data._check import CHOICES, check_width
+from darn.data._raw import SPLITS, Raw, divide
+from darn.data._rows import Rows, Splits
+from darn.data._upstream import KNOWN
+from darn.errors import DarnError
+
+
+def names() -> list[str]:
+    """The sets `load` knows by name."""
+    return [*(k for k in KNOWN if k != "rcv1_valid10k"), "digits", "rcv1_valid10k"]
+
+
+def describe() -> list[dict]:
+    """For each known set: name, columns, rows per split, whether it is here, where, and what it is."""
+    out = []
+    for name in names():
+        if name == "digits":
+            n, rows, present, where, about = 64, _digits.ROWS, True, "scikit-learn", _digits.ABOUT
+        else:
+            known, path = KNOWN[name], _store.set_path(name)
+            n, rows, present, about = known.n, known.rows, path.is_file(), known.about
+            where = str(path) if present else "to be downloaded"
+        out.append(
+            {"name": name, "columns": n, "rows": rows, "present": present, "where": where, "about": about}
+        )
+    return out
+
+
+def load(
+    name_or_path,
+    *,
+    binarize: str | None = None,
+    threshold: float = 0.5,
+    seed: int = 0,
+    download: bool = True,
+    labels: str | int | None = None,
+) -> Splits:
+    """A known set by name, or the user's own file or folder of images, in three splits.
+
+    binarize: how grey levels become bits. "threshold": at `threshold` of full scale and above; "static":
+        drawn once, with the seed; "dynamic": train stays grey, to be drawn anew in training, valid and test
+        are drawn once; "intensity": all three stay grey. Data that are 0/1 stay as they are.
+    seed: of the shuffle that divides a file without splits 80/10/10, and of the draws.
+    labels: a column (name, or number from 0, -1 the last) taken out as class label and given one-hot as
+        context; "label" for the labels that come beside the data (mnist, digits, y_train in an npz).
+    """
+    check_options(binarize, threshold, seed)
+    name = known_name(name_or_path)
+    if name in KNOWN and name != "mnist":
+        return published(name, download, labels)
+    raw, binarize = source(name_or_path, name, binarize, download, labels)
+    full = full_scale(raw, binarize, threshold)
+    raw, classes = _labels.encode(divide(raw, seed), labels is not None)
+    rows = {s: to_rows(raw.parts[s], s, full, binarize, threshold, seed) for s in SPLITS}
+    mode = None if full is None else binarize
+    called = name or Path(name_or_path).stem
+    return Splits(called, rows["train"], rows["valid"], rows["test"], mode, classes=classes, **about(raw))
+
+
+def load_rows(
+    path_or_name,
+    *,
+    n: int | None = None,
+    split: str | None = None,
+    binarize: str | None = None,
+    threshold: float = 0.5,
+    seed: int = 0,
+    labels: str | int | None = None,
+    classes: tuple[str, ...] | None = None,
+) -> Rows:
+    """Rows to score, encode or compress: one split of a known set ("test" unless told), or a whole file.
+
+    With `split`, a file gives the rows `load` would, or an npz the array of that name. The rows are bits but
+    under "intensity": what "dynamic" redraws in training is here drawn once, with the seed.
+    n: the columns the model wants. classes: those the model was trained with (`Splits.classes`).
+    """
+    check_options(binarize, threshold, seed)
+    name = known_name(path_or_name)
+    if name:
+        split = split or "test"
+        if split not in SPLITS:
+            raise DarnError(f"{name} has no split {split!r}: choose train, valid or test.")
+    if split and name in KNOWN and name != "mnist":
+        rows = getattr(published(name, True, labels), split)
+        check_width(rows.n, n, name)
+        return rows
+    raw, binarize = source(path_or_name, name, binarize, True, labels, split)
+    if binarize == "dynamic":
+        binarize = "static"
+    width = next(iter(raw.parts.values())).X.shape[1]
+    check_width(width, n, raw.what)
+    full = full_scale(raw, binarize, threshold)
+    raw, split = choose(raw, split, seed)
+    if classes is not None:
+        raw = replace(raw, parts={split: raw.parts[split]})
+    # without classes given, all splits are encoded together, so that classes number alike in each
+    raw, _ = _labels.encode(raw, labels is not None, classes)
+    return to_rows(raw.parts[split], split, full, binarize, threshold, seed)
+
+
+def choose(raw: Raw, split: str | None, seed: int) -> tuple[Raw, str]:
+    """The source with the split in it, and its name; divided as `load` does where it must be."""
+    if split is not None and split in SPLITS:
+        own = split in raw.parts and (split != "train" or "valid" in raw.parts)
+        return (raw if own else divide(raw, seed)), split
+    if len(raw.parts) > 1:
+        raise DarnError(f"{raw.what} holds {', '.join(raw.parts)}: choose one with split.")
+    return raw, next(iter(raw.parts))
+
+
+def published(name: str, download: bool, labels) -> Splits:
+    """A packed set, straight from its file: it has bits and splits and nothing to decide."""
+    if labels is not None:
+        raise DarnError(f"{name} has no labels to take: leave labels out.")
+    known = KNOWN[name]
+    arrays, sha256 = _store.read_known(name, download=download)
+    train, valid, test = (Rows(arrays[s], known.n) for s in SPLITS)
+    return Splits(name, train, valid, test, None, shape=known.shape, sha256=sha256, source=known.about)
+
+
+def about(raw: Raw) -> dict:
+    return {"shape": raw.shape, "sha256": raw.sha256, "columns": raw.columns, "source": raw.source}
+
+
+def known_name(name_or_path) -> str | None:
+    """The known set meant. A file of the same name is reached as ./name."""
+    return name_or_path if isinstance(name_or_path, str) and name_or_path in names() else None
+
+
+def source(name_or_path, name, binarize, download, labels, split=None) -> tuple[Raw, str | None]:
+    """The values as read, and how to make them binary (digits has a usual way, mnist has none)."""
+    if name == "digits":
+        raw, binarize = _digits.read_digits(), binarize or "threshold"
+    elif name == "mnist":
+        if binarize is None:
+            raise DarnError(f"mnist is grey: say how to make it binary, binarize = {CHOICES}.")
+        raw = _store.raw_mnist(*_store.read_known(name, download=download))
+    else:
+        return read_path(name_or_path, labels, split), binarize
+    if labels not in (None, "label"):
+        raise DarnError(f"{name} has its labels beside the data: give labels = 'label'.")
+    return raw, binarize
+
+
+def read_path(path, labels=None, split=None) -> Raw:
+    """The user's file or folder, by the ending of its name."""
+    what = str(path)
+    if not what:
+        raise DarnError(f"no data named: give a file, a folder of images, or one of {', '.join(names())}.")
+    try:
+        path = Path(path)
+        if path.is_dir():
+            if labels is not None:
+                raise DarnError(f"{what} is a folder of images, which has no columns: leave labels out.")
+            return _images.read_images(path, what)
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        near = difflib.get_close_matches(what.lower(), names(), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"the known sets are {', '.join(names())}."
+        raise DarnError(f"{what} is neither a file nor a known set: {hint}") from None
+    except (OSError, TypeError, ValueError) as e:
+        raise DarnError(f"{what} cannot be read: {getattr(e, 'strerror', None) or e}.") from None
+    if not data:
+        raise DarnError(f"{what} is empty: give a file with rows in it.")
+    suffix = path.suffix.lower()
+    if split not in (None, *SPLITS) and suffix not in _arrays.SUFFIXES:
+        raise DarnError(f"{what} has no split {split!r}: choose train, valid or test, or leave it out.")
+    if suffix in _table.SUFFIXES:
+        raw = _table.read_table(path, data, what, labels)
+    elif suffix in _arrays.SUFFIXES:
+        raw = _arrays.read_arrays(path, data, what, split)
+        beside = labels == "label" and all(p.labels is not None for p in raw.parts.values())
+        if labels is not None and not beside:
+            raw = _labels.take_column(raw, labels)
+    else:
+        kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES))
+        raise DarnError(f"{what} is of no kind that can be read: give {kinds} or a folder of images.")
+    return replace(raw, sha256=hashlib.sha256(data).hexdigest())

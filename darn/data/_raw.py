@@ -1,0 +1,74 @@
+"""What a reader hands over: matrices of numbers, checked but not yet divided or made binary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from darn.data._check import check_lengths
+from darn.errors import DarnError
+
+SPLITS = ("train", "valid", "test")
+WHOLE = "all"  # the one part of a source that has no splits of its own
+
+
+@dataclass(frozen=True)
+class Part:
+    X: np.ndarray  # (N, n), finite numbers
+    context: np.ndarray | None = None
+    labels: np.ndarray | None = None  # as read (numbers or text); `_labels.encode` makes them class numbers
+
+    def __post_init__(self):
+        check_lengths(len(self.X), context=self.context, labels=self.labels)
+
+    def take(self, index) -> Part:
+        pick = lambda a: None if a is None else a[index]  # noqa: E731
+        return Part(self.X[index], pick(self.context), pick(self.labels))
+
+
+@dataclass(frozen=True)
+class Raw:
+    what: str  # as the user named it, to begin a sentence with
+    parts: dict[str, Part]
+    shape: tuple[int, int] | None = None
+    sha256: str | None = None
+    columns: tuple[str, ...] | None = None
+    source: str = ""
+
+    def label(self, split: str) -> str:
+        return self.what if split == WHOLE else f"{self.what} ({split})"
+
+
+def divide(raw: Raw, seed: int) -> Raw:
+    """Gives a source its three splits: its own, or 80/10/10 of its rows shuffled by the seed.
+
+    A source with train and test but no valid gives up a tenth of its train rows.
+    """
+    parts = raw.parts
+    if set(parts) == {WHOLE} or set(parts) == {"train"}:
+        (part,) = parts.values()
+        order = shuffle(part, raw, seed)
+        k = len(order) // 10
+        cut = {"train": order[: -2 * k], "valid": order[-2 * k : -k], "test": order[-k:]}
+        return replace(raw, parts={s: part.take(i) for s, i in cut.items()})
+    if set(parts) == {"train", "test"}:
+        order = shuffle(parts["train"], raw, seed)
+        k = len(order) // 10
+        train, valid = parts["train"].take(order[:-k]), parts["train"].take(order[-k:])
+        return replace(raw, parts={"train": train, "valid": valid, "test": parts["test"]})
+    missing = [s for s in SPLITS if s not in parts]
+    if missing:
+        raise DarnError(f"{raw.what} holds {' and '.join(parts)} but no {' and no '.join(missing)}: add it.")
+    return raw
+
+
+def shuffle(part: Part, raw: Raw, seed: int) -> np.ndarray:
+    N = len(part.X)
+    if N < 10:
+        rows = "1 row" if N == 1 else f"{N} rows"
+        raise DarnError(
+            f"{raw.what} has {rows}, too few to divide into train, valid and test: at least 10 are needed."
+        )
+    # RandomState's stream is frozen: the same seed gives the same split under every NumPy.
+    return np.random.RandomState(seed).permutation(N)

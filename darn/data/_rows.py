@@ -1,0 +1,86 @@
+"""Rows and Splits: what every reader ends in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from darn.data._check import check_bits, check_lengths, matrix
+from darn.errors import DarnError
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one split: bits packed eight to a byte, or intensities a byte each."""
+
+    values: np.ndarray  # bits: uint8 (N, ceil(n/8)), np.packbits(axis=1) order; grey: uint8 (N, n), 0..255
+    n: int
+    grey: bool = False  # values are intensities, kept so for `intensity` and for the train split of `dynamic`
+    context: np.ndarray | None = None  # float32 (N, n_context), observed: one-hot class label or covariates
+    labels: np.ndarray | None = None  # int (N,), the class by number, if known; not used for training
+
+    def __post_init__(self):
+        width = self.n if self.grey else -(-self.n // 8)
+        if self.values.ndim != 2 or self.values.shape[1] != width:
+            raise DarnError(
+                f"rows of {self.n} columns take {width} bytes each, but the values have shape "
+                f"{self.values.shape}: see Rows."
+            )
+        check_lengths(len(self.values), context=self.context, labels=self.labels)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def unpack(self) -> np.ndarray:
+        """Bits as uint8 0/1 (N, n); intensities as float32 (N, n) in [0, 1]."""
+        if self.grey:
+            return self.values.astype(np.float32) / np.float32(255)
+        return np.unpackbits(self.values, axis=1, count=self.n)
+
+    def take(self, index) -> Rows:
+        """The rows at a slice, an array of row numbers or a mask, with their context and labels."""
+        if isinstance(index, int | np.integer):
+            index = np.array([index])
+        pick = lambda a: None if a is None else a[index]  # noqa: E731
+        return Rows(self.values[index], self.n, self.grey, pick(self.context), pick(self.labels))
+
+    @staticmethod
+    def from_array(X, *, context=None) -> Rows:
+        """Packs an array of 0/1 in any numeric or bool type; refuses everything else."""
+        X, _ = matrix(X, "the data")
+        check_bits(X, "the data")
+        return Rows(
+            pack(X), X.shape[1], context=None if context is None else as_context(context, "the context")
+        )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A data set in its three splits, with where it came from."""
+
+    name: str
+    train: Rows
+    valid: Rows
+    test: Rows
+    binarize: str | None  # None (was binary) | "threshold" | "static" | "dynamic" | "intensity"
+    shape: tuple[int, int] | None = None  # image rows x columns, where a row is an image
+    sha256: str | None = None  # of the file read
+    columns: tuple[str, ...] | None = None
+    source: str = ""
+    classes: tuple[str, ...] | None = (
+        None  # what the numbers in Rows.labels (and the one-hot context) stand for
+    )
+
+
+def pack(X: np.ndarray) -> np.ndarray:
+    """0/1 of any type to eight bits a byte."""
+    return np.packbits(X.astype(bool, copy=False), axis=1)
+
+
+def as_context(context, what: str) -> np.ndarray:
+    """Observed covariates as float32 (N, n_context), refused unless they are finite numbers."""
+    C, shape = matrix(context, what)
+    if shape is not None:
+        raise DarnError(f"{what} is 3-D: give rows by covariates.")
+    return C.astype(np.float32)

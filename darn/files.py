@@ -1,0 +1,42 @@
+"""Writing files so that a name always holds a whole file: the old one or the new one."""
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from darn.errors import DarnError
+
+
+@contextlib.contextmanager
+def atomic(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary path beside `path`; it takes that name when the block ends well, and vanishes otherwise."""
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The ending is kept, since some writers choose their format by it.
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        with open(temporary, "rb") as f:
+            os.fsync(f.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as e:
+        raise DarnError(cannot_write(path, e)) from e
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def cannot_write(path: str | Path, e: OSError) -> str:
+    """The sentence for a failed write."""
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on the disk for {path}: free some, or write elsewhere with --out"
+    return f"cannot write {path}: {e.strerror or e}"

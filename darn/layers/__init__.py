@@ -1,0 +1,9 @@
+"""Distributions over a binary vector given a context: the one idea behind p(H), p(X|H) and q(H|X)."""
+
+from darn.layers._base import AbstractAutoregressive as AbstractAutoregressive
+from darn.layers._base import AbstractBinaryLayer as AbstractBinaryLayer
+from darn.layers._eonade import EoNADE as EoNADE
+from darn.layers._factorial import Factorial as Factorial
+from darn.layers._linear import LinearAutoregressive as LinearAutoregressive
+from darn.layers._mixture import Mixture as Mixture
+from darn.layers._nade import NADE as NADE

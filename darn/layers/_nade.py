@@ -1,0 +1,106 @@
+"""NADE: autoregression through hidden units whose input is a running sum."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from darn.layers._base import AbstractAutoregressive, plus_context
+from darn.nn import AbstractMap, Dense, Net, ReLU, Sigmoid, Tanh
+
+_ACTIVATIONS: dict[str, type[AbstractMap]] = {"sigmoid": Sigmoid, "tanh": Tanh, "relu": ReLU}
+
+
+class NADE(AbstractAutoregressive):
+    """p(y_j = 1 | y_1..j-1, c) = sigma(b_j + U_j c + R_j d), d = net(act(e + A c + sum_i<j (y_i V_i + M_i))).
+
+    Larochelle & Murray (2011); state: the sum inside `act`. `M`, present only where `masked`, tells the hidden units
+    which units are known (Uria et al., 2013), which matters when the order is not always the same; `net` holds the
+    deeper hidden layers, recomputed for every unit.
+    """
+
+    b: Float[Array, " n"]
+    U: AbstractMap | None
+    A: AbstractMap | None
+    e: Float[Array, " n_hidden"]
+    V: Float[Array, "n n_hidden"]
+    M: Float[Array, "n n_hidden"] | None
+    R: Float[Array, "n n_top"]
+    act: AbstractMap
+    net: Net
+    n: int = eqx.field(static=True)
+    block: int = eqx.field(static=True, default=28)
+
+    def __init__(
+        self,
+        n: int,
+        n_c: int = 0,
+        *,
+        n_hidden: Sequence[int] = (500,),
+        activation: str = "sigmoid",
+        masked: bool = False,
+        key: PRNGKeyArray,
+    ):
+        k_v, k_m, k_r, k_u, k_a, k_net = jax.random.split(key, 6)
+        first, *deeper = n_hidden
+        top = n_hidden[-1]
+        self.n = n
+        self.b = jnp.zeros(n)
+        self.e = jnp.zeros(first)
+        self.V = jax.random.normal(k_v, (n, first)) / n**0.5
+        self.M = jax.random.normal(k_m, (n, first)) / n**0.5 if masked else None
+        self.R = jax.random.normal(k_r, (n, top)) * (0.1 / top**0.5)  # small: the biases speak first
+        self.U = Dense(n_c, n, bias=False, key=k_u) if n_c else None
+        self.A = Dense(n_c, first, bias=False, key=k_a) if n_c else None
+        self.act = _ACTIVATIONS[activation]()
+        self.net = Net.dense(first, deeper, "tanh" if activation == "sigmoid" else activation, key=k_net)
+        self.block = min(28, n)
+
+    def reordered(self, order: Int[Array, " n"]) -> "NADE":
+        """The same conditionals with unit order[j] in place j: a distribution over y[order]."""
+        if self.U is not None:
+            raise ValueError("reorder the output of U with the bias: fold the context in first (`given`)")
+        where = lambda m: (m.b, m.V, m.R) if m.M is None else (m.b, m.V, m.R, m.M)  # noqa: E731
+        return eqx.tree_at(where, self, [w[order] for w in where(self)])
+
+    def given(self, c: Array | None) -> "NADE":
+        """The same distribution with the context folded into the biases."""
+        b, e = plus_context(self.b, self.U, c), plus_context(self.e, self.A, c)
+        return eqx.tree_at(lambda m: (m.b, m.e, m.U, m.A), self, (b, e, None, None), is_leaf=lambda v: v is None)
+
+    def start(self, c=None):
+        return plus_context(self.e, self.A, c), plus_context(self.b, self.U, c)
+
+    def hidden(self, running: Float[Array, " n_hidden"]) -> Float[Array, " n_top"]:
+        """The last hidden layer from the running sum."""
+        return self.net(self.act(running))
+
+    def read(self, state, j):
+        running, b = state
+        return b[j] + jnp.dot(self.R[j], self.hidden(running))
+
+    def write(self, state, j, y_j):
+        running, b = state
+        running = running + y_j * self.V[j]
+        return (running if self.M is None else running + self.M[j]), b
+
+    def logits(self, y, c=None):
+        # n hidden layers, one for each unit: in blocks, so that memory is block x n_hidden and not n x n_hidden, and
+        # rematerialised on the way back for the same reason.
+        running, b = self.start(c)
+        steps = y[:, None] * self.V if self.M is None else y[:, None] * self.V + self.M
+        pad = -self.n % self.block
+        steps, R = (jnp.pad(w, ((0, pad), (0, 0))).reshape(-1, self.block, w.shape[1]) for w in (steps, self.R))
+
+        @jax.checkpoint
+        def one_block(running, block):
+            steps, R = block
+            total = jnp.cumsum(steps, axis=0)
+            hidden = jax.vmap(self.hidden)(running + total - steps)
+            return running + total[-1], jnp.sum(R * hidden, axis=1)
+
+        _, a = lax.scan(one_block, running, (steps, R))
+        return b + a.reshape(-1)[: self.n]

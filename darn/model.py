@@ -1,0 +1,136 @@
+"""Conditional and Stack: layers put on top of each other."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from darn.gradients import Estimator, bernoulli
+from darn.layers import AbstractBinaryLayer, Factorial
+from darn.nn import AbstractMap
+
+
+class Conditional(eqx.Module):
+    """A layer under a deterministic net: d = net(parents), then p(y | d); Eqs. (9) and (10)."""
+
+    layer: AbstractBinaryLayer
+    net: AbstractMap | None = None
+
+    def context(self, parents: Sequence[Array | None]) -> Array | None:
+        """What the layer is given: the parents side by side, through the net; None if there are none."""
+        given = [p for p in parents if p is not None]
+        if not given:
+            return None
+        c = jnp.concatenate(given)
+        return c if self.net is None else self.net(c)
+
+
+class Stack(eqx.Module):
+    """A DARN: decoder p(x, h) and encoder q(h | x) over n_layers stochastic layers, Eqs. (7) and (8).
+
+    `decoder[l]` is p(h^l | layers above), with h^0 = x; `encoder[k]` is q(h^(k+1) | layers below). A conditional sees
+    its nearest neighbour, or with `skip` every stochastic layer on that side; and always the observed `context`, if
+    there is one. Without hidden layers this is a plain density model: FVSBN, NADE, EoNADE, a mixture.
+
+    One example at a time; batches by `jax.vmap`. `h` is a tuple, h[0] being h^(1).
+    """
+
+    decoder: tuple[Conditional, ...]
+    encoder: tuple[Conditional, ...] = ()
+    skip: bool = eqx.field(static=True, default=False)
+    n_context: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self):
+        if len(self.decoder) != len(self.encoder) + 1:
+            raise ValueError("a decoder has one conditional more than its encoder: the visible layer's")
+        for up, down in zip(self.encoder, self.decoder[1:]):
+            if up.layer.n != down.layer.n:
+                raise ValueError(f"encoder layer of {up.layer.n} units over a decoder layer of {down.layer.n}")
+
+    @property
+    def n_x(self) -> int:
+        return self.decoder[0].layer.n
+
+    @property
+    def n_h(self) -> tuple[int, ...]:
+        return tuple(part.layer.n for part in self.decoder[1:])
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.encoder)
+
+    def above(self, l: int, h: Sequence[Array], context: Array | None = None) -> Array | None:
+        """What decoder[l]'s layer is given."""
+        parents = h[l:] if self.skip else h[l : l + 1]
+        return self.decoder[l].context([*parents, context])
+
+    def below(self, k: int, x: Array, h: Sequence[Array], context: Array | None = None) -> Array | None:
+        """What encoder[k]'s layer is given."""
+        known = [x, *h[:k]]
+        return self.encoder[k].context([*(known if self.skip else known[-1:]), context])
+
+    def encode(
+        self,
+        x: Float[Array, " n_x"],
+        context: Array | None = None,
+        *,
+        key: PRNGKeyArray,
+        bit: Estimator = bernoulli,
+    ) -> tuple[Array, ...]:
+        """h ~ q(H | x), bottom-up."""
+        h: tuple[Array, ...] = ()
+        for k, key_k in enumerate(jax.random.split(key, self.n_layers)):
+            c = self.below(k, x, h, context)
+            h = (*h, self.encoder[k].layer.sample(c, key=key_k, bit=bit))
+        return h
+
+    def log_q_layers(self, h: Sequence[Array], x: Array, context: Array | None = None) -> tuple[Array, ...]:
+        """log q(h^k | layers below) for k = 1..n_layers."""
+        return tuple(
+            part.layer.log_prob(h[k], self.below(k, x, h, context)) for k, part in enumerate(self.encoder)
+        )
+
+    def log_p_layers(
+        self,
+        x: Float[Array, " n_x"],
+        h: Sequence[Array],
+        context: Array | None = None,
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> tuple[Array, ...]:
+        """log p(h^l | layers above) for l = 0..n_layers, h^0 = x. `key`: see `AbstractBinaryLayer.log_prob`."""
+        keys = [None] * len(self.decoder) if key is None else jax.random.split(key, len(self.decoder))
+        return tuple(
+            part.layer.log_prob(y, self.above(l, h, context), key=keys[l])
+            for l, (part, y) in enumerate(zip(self.decoder, (x, *h)))
+        )
+
+    def log_q(self, h, x, context=None):
+        """log q(h | x), Eq. (4)."""
+        return sum(self.log_q_layers(h, x, context), start=jnp.zeros(()))
+
+    def log_p(self, x, h=(), context=None):
+        """log p(x, h)."""
+        return sum(self.log_p_layers(x, h, context), start=jnp.zeros(()))
+
+    def entropy_layers(self, h: Sequence[Array], x: Array, context: Array | None = None) -> tuple[Array, ...]:
+        """The entropy of each q(h^k | layers below) in closed form; every encoder layer must be factorial."""
+        layers = [part.layer for part in self.encoder]
+        if not all(isinstance(layer, Factorial) for layer in layers):
+            raise ValueError("the entropy is in closed form for factorial encoders only")
+        return tuple(layer.entropy(self.below(k, x, h, context)) for k, layer in enumerate(layers))  # type: ignore[attr-defined]
+
+    def sample(
+        self, context: Array | None = None, *, key: PRNGKeyArray, h: Sequence[Array] = ()
+    ) -> tuple[Array, tuple[Array, ...]]:
+        """(x, h) ~ p, by ancestral sampling; `h` holds the layers already known, the topmost ones."""
+        h = tuple(h)
+        keys = jax.random.split(key, self.n_layers + 1)
+        for l in range(self.n_layers - len(h), -1, -1):
+            # h holds the layers above l, so that its own indexing starts at layer l + 1
+            padded = (jnp.zeros(0),) * l + h
+            y = self.decoder[l].layer.sample(self.above(l, padded, context), key=keys[l])
+            h = (y, *h)
+        return h[0], h[1:]

@@ -1,0 +1,12 @@
+"""Deterministic maps: weights, no probability."""
+
+from darn.nn._activation import ReLU as ReLU
+from darn.nn._activation import Sigmoid as Sigmoid
+from darn.nn._activation import Tanh as Tanh
+from darn.nn._activation import softplus as softplus
+from darn.nn._base import AbstractCausalMap as AbstractCausalMap
+from darn.nn._base import AbstractMap as AbstractMap
+from darn.nn._base import Decide as Decide
+from darn.nn._causal import CausalDense as CausalDense
+from darn.nn._dense import Dense as Dense
+from darn.nn._net import Net as Net

@@ -1,0 +1,24 @@
+"""Fully connected map."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from darn.nn._base import AbstractMap
+
+
+class Dense(AbstractMap):
+    """W c, plus b where a bias is wanted."""
+
+    W: Float[Array, "n_out n_in"]
+    b: Float[Array, " n_out"] | None
+
+    def __init__(self, n_in: int, n_out: int, *, bias: bool = True, key: PRNGKeyArray):
+        # The paper does not state its initialisation. Variance 1/n_in keeps tanh units in their linear range for
+        # inputs of unit size and below.
+        self.W = jax.random.normal(key, (n_out, n_in)) / n_in**0.5
+        self.b = jnp.zeros(n_out) if bias else None
+
+    def __call__(self, c):
+        out = self.W @ c
+        return out if self.b is None else out + self.b

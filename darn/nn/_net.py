@@ -1,0 +1,32 @@
+"""A chain of maps: the deterministic layers between two stochastic ones."""
+
+from collections.abc import Sequence
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from darn.nn._activation import ReLU, Tanh
+from darn.nn._base import AbstractMap
+from darn.nn._dense import Dense
+
+ACTIVATIONS = {"tanh": Tanh, "relu": ReLU}
+
+
+class Net(AbstractMap):
+    """d = f_k(...f_1(c)), Eq. (9) with any number of layers."""
+
+    maps: tuple[AbstractMap, ...]
+
+    @staticmethod
+    def dense(n_in: int, widths: Sequence[int], activation: str = "tanh", *, key: PRNGKeyArray) -> "Net":
+        """Fully connected layers of the given widths, the nonlinearity after each."""
+        act = ACTIVATIONS[activation]
+        sizes = [n_in, *widths]
+        keys = jax.random.split(key, len(widths))
+        pairs = [(Dense(m, n, key=k), act()) for m, n, k in zip(sizes[:-1], sizes[1:], keys)]
+        return Net(tuple(f for pair in pairs for f in pair))
+
+    def __call__(self, c):
+        for f in self.maps:
+            c = f(c)
+        return c

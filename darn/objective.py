@@ -1,0 +1,164 @@
+"""The expected description length, Eqs. (11) to (15), and what training differentiates to lower it."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from darn.gradients import LOCAL, Estimator, bernoulli
+from darn.layers import Factorial
+from darn.model import Stack
+
+ESTIMATORS = (*LOCAL, "reinforce", "disarm")
+LOG_Q = ("sampled", "entropy")
+
+
+class DescriptionLength(eqx.Module):
+    """One datum's description length in nats and its parts; an upper bound on -log p(x) in the mean."""
+
+    x_given_h: Float[Array, ""]  # L(x|h) = -log p(x|h), Eq. (11)
+    h: Float[Array, " L"]  # L(h) = log q(h|x) - log p(h) by layer, Eq. (13): the bits-back cost of the code
+    active: Float[Array, " L"]  # units of each layer that are on
+
+    @property
+    def total(self) -> Float[Array, ""]:
+        return self.x_given_h + jnp.sum(self.h, axis=-1)
+
+
+def _frozen(tree):
+    return jax.tree.map(lambda w: lax.stop_gradient(w) if eqx.is_array(w) else w, tree)
+
+
+def _frozen_encoder(model: Stack) -> Stack:
+    return eqx.tree_at(lambda m: m.encoder, model, _frozen(model.encoder))
+
+
+def description_length(
+    model: Stack,
+    x: Float[Array, " n_x"],
+    context: Array | None = None,
+    *,
+    key: PRNGKeyArray,
+    bit: Estimator = bernoulli,
+    log_q: str = "sampled",
+) -> DescriptionLength:
+    """One sample h ~ q(H|x) of log q(h|x) - log p(x,h), Eq. (15), differentiable through the bits.
+
+    Inside log q the encoder's weights are frozen and only the path through h is kept: the estimator's derivation asks
+    that f not depend on q's own inputs, and the term so dropped has mean zero. `log_q="entropy"` (factorial encoders)
+    puts the closed form -H(q) in place of the sample, with live weights.
+    """
+    k_h, k_p = jax.random.split(key)
+    h = model.encode(x, context, key=k_h, bit=bit)
+    if log_q == "entropy":
+        q = tuple(-e for e in model.entropy_layers(h, x, context))
+    else:
+        q = _frozen_encoder(model).log_q_layers(h, x, context)
+    return _parts(q, model.log_p_layers(x, h, context, key=k_p), h)
+
+
+def _parts(log_q, log_p, h) -> DescriptionLength:
+    by_layer = [(q - p, jnp.sum(y)) for q, p, y in zip(log_q, log_p[1:], h)]
+    lengths, active = (jnp.stack(v) for v in zip(*by_layer)) if h else (jnp.zeros(0), jnp.zeros(0))
+    return DescriptionLength(-log_p[0], lengths, active)
+
+
+def _mean(tree):
+    return jax.tree.map(lambda v: jnp.mean(v, axis=0), tree)
+
+
+# What training minimises: (surrogate whose gradient is the estimate, the description length itself).
+Loss = Callable[..., tuple[Float[Array, ""], DescriptionLength]]
+
+
+def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "sampled") -> Loss:
+    """The loss `(model, x, context, price, *, key)` of one datum for a named gradient estimator.
+
+    `price` is the sparsity term of fDARN: nats charged for each active unit of each stochastic layer (an array of
+    n_layers prices; zeros for none).
+    """
+    if estimator in LOCAL:
+        bit = LOCAL[estimator]
+
+        def local(model, x, context, price, *, key):
+            one = lambda k: description_length(model, x, context, key=k, bit=bit, log_q=log_q)  # noqa: E731
+            dl = _mean(jax.vmap(one)(jax.random.split(key, n_samples)))
+            return dl.total + jnp.dot(price, dl.active), dl
+
+        return local
+    return {"reinforce": _reinforce, "disarm": _disarm}[estimator](n_samples)
+
+
+def _through(model, x, context, h, *, key=None) -> DescriptionLength:
+    """The description length of x through a given h; the only live gradient is the decoder's."""
+    q = _frozen_encoder(model).log_q_layers(h, x, context)
+    return _parts(q, model.log_p_layers(x, h, context, key=key), h)
+
+
+def _reinforce(n_samples: int) -> Loss:
+    """Score function over K encodings, each with the mean of the others as its baseline. Unbiased."""
+    K = max(n_samples, 2)
+
+    def loss(model, x, context, price, *, key):
+        k_h, k_p = jax.random.split(key)
+
+        def one(k):
+            h = lax.stop_gradient(model.encode(x, context, key=k))
+            return _through(model, x, context, h, key=k_p), model.log_q(h, x, context)
+
+        dl, log_q = jax.vmap(one)(jax.random.split(k_h, K))
+        f = lax.stop_gradient(dl.total + dl.active @ price)
+        advantage = (f - jnp.mean(f)) * K / (K - 1)
+        return jnp.mean(dl.total + advantage * log_q), _mean(dl)
+
+    return loss
+
+
+def _disarm(n_samples: int) -> Loss:
+    """DisARM (Dong, Mnih & Tucker, 2020) for factorial encoders of any depth: K/2 antithetic pairs. Unbiased.
+
+    Layer k's pair shares the layers below it and is continued upwards independently, so L layers take L pairs.
+    """
+    n_pairs = max(n_samples // 2, 1)
+    no_bits = make_loss("darn", n_samples=n_samples)
+
+    def loss(model, x, context, price, *, key):
+        if not model.n_layers:
+            return no_bits(model, x, context, price, key=key)
+        k_pairs, k_p = jax.random.split(key)
+
+        def finish(h, k, key):
+            """Continues h^1..h^k to the top."""
+            for j, key_j in enumerate(jax.random.split(key, model.n_layers - k), start=k):
+                h = (*h, model.encoder[j].layer.sample(model.below(j, x, h, context), key=key_j))
+            return lax.stop_gradient(h)
+
+        def one(key):
+            surrogate, lengths, h = jnp.zeros(()), [], ()
+            for k, key_k in enumerate(jax.random.split(key, model.n_layers)):
+                layer = model.encoder[k].layer
+                if not isinstance(layer, Factorial):
+                    raise ValueError("DisARM is for factorial encoders")
+                k_u, k_1, k_2 = jax.random.split(key_k, 3)
+                a = layer.logits(model.below(k, x, h, context))
+                u = jax.random.uniform(k_u, a.shape)
+                first, second = ((v < jax.nn.sigmoid(a)).astype(a.dtype) for v in (u, 1 - u))
+                pair = [
+                    _through(model, x, context, finish((*h, y), k + 1, k_y), key=k_p)
+                    for y, k_y in ((first, k_1), (second, k_2))
+                ]
+                f1, f2 = (lax.stop_gradient(dl.total + jnp.dot(price, dl.active)) for dl in pair)
+                weight = 0.5 * (f1 - f2) * (first - second) * jax.nn.sigmoid(jnp.abs(a))
+                surrogate = surrogate + jnp.dot(lax.stop_gradient(weight), a)
+                lengths += pair
+                h = (*h, lax.stop_gradient(first))
+            dl = _mean(jax.tree.map(lambda *v: jnp.stack(v), *lengths))
+            return surrogate + dl.total, dl
+
+        surrogate, dl = jax.vmap(one)(jax.random.split(k_pairs, n_pairs))
+        return jnp.mean(surrogate), _mean(dl)
+
+    return loss

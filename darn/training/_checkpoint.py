@@ -1,0 +1,43 @@
+"""Checkpoints: all that an interrupted run needs to go on as if it had never stopped."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from darn.errors import DarnError
+from darn.files import atomic
+
+FORMAT = "darn-checkpoint"
+
+
+def _names(tree: Any) -> list[str]:
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def save_checkpoint(path: str | Path, tree: Any, host: dict) -> None:
+    """Writes every array of `tree` and the plain values of `host`, exactly."""
+    arrays = {name: np.asarray(leaf) for name, leaf in zip(_names(tree), jax.tree.leaves(tree))}
+    with atomic(path) as temporary:
+        save_file(arrays, temporary, metadata={"format": FORMAT, "host": json.dumps(host)})
+
+
+def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict]:
+    """(tree, host) as saved; `like` has the structure and shapes to be filled."""
+    try:
+        with safe_open(path, framework="np") as f:
+            head = f.metadata() or {}
+            arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as e:
+        raise DarnError(f"{path} is not a readable checkpoint: start again without --resume") from e
+    leaves, structure = jax.tree.flatten(like)
+    names = _names(like)
+    fits = head.get("format") == FORMAT and set(names) == set(arrays)
+    if not fits or any(arrays[k].shape != np.shape(v) for k, v in zip(names, leaves)):
+        raise DarnError(f"{path} is the checkpoint of another model: resume with the recipe it was started with")
+    return jax.tree.unflatten(structure, [jnp.asarray(arrays[k]) for k in names]), json.loads(head["host"])

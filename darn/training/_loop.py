@@ -1,0 +1,212 @@
+"""The loop around the compiled epochs: validation, early stopping, checkpoints, progress, Ctrl-C."""
+
+import contextlib
+import json
+import math
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from darn.config import Training
+from darn.errors import DarnError
+from darn.files import cannot_write
+from darn.model import Stack
+from darn.model_file import save_model
+from darn.training._checkpoint import load_checkpoint, save_checkpoint
+from darn.training._step import DeviceRows, Program, to_host
+
+CALL_SECONDS = 0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A finished (or interrupted) training: the best model on validation and how it came about."""
+
+    model: Stack
+    bound: float  # its validation bound, nats
+    epoch: int  # the epoch it is from
+    epochs: int  # epochs trained
+    seconds: float  # training time, compilation and validation apart
+    steps: int
+    interrupted: bool
+    history: list[dict] = field(repr=False, default_factory=list)
+
+
+@contextlib.contextmanager
+def _ctrl_c():
+    """Yields a flag that the first Ctrl-C raises instead of an exception; the second one interrupts as usual."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+
+    def handler(signum, frame):
+        pressed.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Journal:
+    """metrics.jsonl: a line a validation; on resuming, lines that the checkpoint has not seen are dropped."""
+
+    def __init__(self, path: Path | None, keep: int):
+        self.path = path
+        self.history: list[dict] = []
+        if path is None:
+            return
+        if keep:
+            self.history = [json.loads(line) for line in path.read_text().splitlines()[:keep]]
+        self._write("w", self.history)
+
+    def _write(self, mode, rows):
+        if self.path is None:
+            return
+        try:
+            with open(self.path, mode) as f:
+                f.writelines(json.dumps(row) + "\n" for row in rows)
+        except OSError as e:
+            raise DarnError(cannot_write(self.path, e)) from e
+
+    def add(self, row: dict):
+        self.history.append(row)
+        self._write("a", [row])
+
+
+def fit(
+    model: Stack,
+    train: Any,
+    valid: Any,
+    config: Training,
+    *,
+    folder: Path | None = None,
+    info: dict | None = None,
+    resume: bool = False,
+    dynamic: bool = False,
+    progress: bool = True,
+) -> Fit:
+    """Trains `model` on the rows of `train` (a `darn.data.Rows`) and keeps the best weights by the bound on `valid`.
+
+    With a `folder`, it will hold metrics.jsonl, the best model so far (model.safetensors, carrying `info`) and the
+    latest checkpoint; `resume` goes on from that checkpoint, bit for bit as if never interrupted. `dynamic`: grey rows
+    are binarised afresh at every step.
+    """
+    program = Program(model, config, len(train), dynamic=dynamic)
+    train_rows, valid_rows = DeviceRows.put(train), DeviceRows.put(valid)
+    # Few validation rows are scored several times over: the choice between epochs should not be a matter of luck.
+    n_valid = max(1, 5000 // len(valid)) if model.n_layers else 1
+    state = program.start(model)
+    best = jax.tree.map(jnp.copy, program.kept(state))
+    host = {"epoch": 0, "bound": math.inf, "best": 0, "since": 0, "lines": 0, "seconds": 0.0, "sums": None, "seen": 0}
+    checkpoint = folder / "checkpoint.safetensors" if folder else None
+    if resume and checkpoint is not None and checkpoint.exists():
+        (state, best), host = load_checkpoint(checkpoint, (state, best))
+    journal = _Journal(folder / "metrics.jsonl" if folder else None, host["lines"])
+    metadata = dict(info or {})
+
+    def keep_model():
+        if folder is not None:
+            note = {"epoch": host["best"], "valid_bound": host["bound"]}
+            save_model(folder / "model.safetensors", program.model(best), metadata | {"training": note})
+
+    def save():
+        if checkpoint is not None:
+            keep_model()
+            save_checkpoint(checkpoint, (state, best), host)
+
+    n_steps, group, saved = program.steps_per_epoch, 1, time.monotonic()
+    compiled: set[str] = set()
+    with _ctrl_c() as pressed, _Bar(config, host["epoch"], n_steps, progress) as bar:
+        while host["epoch"] < config.epochs and not (config.patience and host["since"] >= config.patience):
+            to_validation = config.validate_every - host["epoch"] % config.validate_every
+            count = min(group, to_validation, config.epochs - host["epoch"])
+            began = time.monotonic()
+            state, metrics = program.epochs(state, train_rows, jnp.asarray(host["epoch"]), jnp.asarray(count))
+            metrics = to_host(metrics)  # waits for the device
+            took = time.monotonic() - began
+            if "epochs" in compiled:
+                host["seconds"] += took
+                group = max(1, round(count * min(CALL_SECONDS / took, 4)))
+            else:
+                compiled.add("epochs")
+            if not math.isfinite(metrics["bound"]):
+                save_best = f"the model of epoch {host['best']} is kept" if host["lines"] else "nothing was learned"
+                keep_model()
+                raise DarnError(
+                    f"the loss is no longer a finite number in epoch {host['epoch'] + count}; {save_best}"
+                    f"{f' in {folder}' if folder else ''}: try a lower --lr than {config.lr:g}"
+                )
+            host["epoch"] += count
+            host["seen"] += count
+            sums = {k: np.multiply(v, count) for k, v in metrics.items()}
+            so_far = host["sums"] or {k: 0.0 for k in sums}
+            host["sums"] = {k: np.add(so_far[k], v).tolist() for k, v in sums.items()}
+            if host["epoch"] % config.validate_every == 0 or host["epoch"] == config.epochs:
+                measured = to_host(program.bound(program.kept(state), valid_rows, n_samples=n_valid))
+                if measured["bound"] < host["bound"]:
+                    best = jax.tree.map(jnp.copy, program.kept(state))
+                    host.update(bound=measured["bound"], best=host["epoch"], since=0)
+                else:
+                    host["since"] += 1
+                mean = {k: np.divide(v, host["seen"]).tolist() for k, v in host["sums"].items()}
+                price = np.asarray(state.price).tolist()
+                row = {"epoch": host["epoch"], "step": host["epoch"] * n_steps, "train": mean, "valid": measured}
+                journal.add(row | ({"price": price} if config.sparsity else {}))
+                host.update(lines=host["lines"] + 1, sums=None, seen=0)
+            bar.update(host, metrics["bound"], count * n_steps / took)
+            if time.monotonic() - saved > config.checkpoint_every or pressed.is_set():
+                save()
+                saved = time.monotonic()
+            if pressed.is_set():
+                break
+        save()
+    interrupted = host["epoch"] < config.epochs and pressed.is_set()
+    return Fit(
+        program.model(eqx.combine(best, None) if best is None else best),
+        host["bound"],
+        host["best"],
+        host["epoch"],
+        host["seconds"],
+        host["epoch"] * n_steps,
+        interrupted,
+        journal.history,
+    )
+
+
+class _Bar:
+    """The progress bar: bound in nats, steps a second, time left. Silent where nobody watches."""
+
+    def __init__(self, config: Training, epoch: int, n_steps: int, show: bool):
+        form = "{desc}: {percentage:3.0f}%|{bar}| {n}/{total} epochs [{elapsed}<{remaining}{postfix}]"
+        self.bar = tqdm(
+            desc="training",
+            total=config.epochs,
+            initial=epoch,
+            bar_format=form,
+            disable=None if show else True,
+            dynamic_ncols=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.bar.close()
+
+    def update(self, host: dict, bound: float, rate: float):
+        valid = f", valid {host['bound']:.2f}" if math.isfinite(host["bound"]) else ""
+        self.bar.set_postfix_str(f"bound {bound:.2f}{valid} nats, {rate:,.0f} steps/s", refresh=False)
+        self.bar.update(host["epoch"] - self.bar.n)

@@ -1,0 +1,178 @@
+"""The compiled part of training: a step is a pure function of (state, batch), an epoch one program over many."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from darn.config import Training
+from darn.model import Stack
+from darn.nn import AbstractCausalMap
+from darn.objective import make_loss
+from darn.training._optim import make_optimizer
+
+
+class TrainState(eqx.Module):
+    """All that a step changes. Random numbers follow from the seed and `step`, so this is all that resuming needs."""
+
+    params: Any  # the model's float arrays
+    opt: optax.OptState
+    average: Any  # running mean of params, or None
+    price: Float[Array, " L"]  # nats an active unit costs: the multiplier of the sparsity constraint
+    step: Int[Array, ""]
+
+
+class Batch(eqx.Module):
+    """Rows as training sees them."""
+
+    x: Float[Array, "B n_x"]
+    context: Float[Array, "B n_context"] | None = None
+
+
+class DeviceRows(eqx.Module):
+    """A split as it lies on the device: bits packed eight to a byte, or intensities a byte each."""
+
+    values: Array
+    context: Array | None
+    n: int = eqx.field(static=True)
+    grey: bool = eqx.field(static=True)
+
+    @staticmethod
+    def put(rows) -> "DeviceRows":
+        """From a `darn.data.Rows`."""
+        context = None if rows.context is None else jnp.asarray(rows.context)
+        return DeviceRows(jnp.asarray(rows.values), context, rows.n, rows.grey)
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    def batch(self, index: Int[Array, " B"], draw_key=None) -> Batch:
+        """The chosen rows, unpacked; `draw_key`: intensities become fresh bits (dynamic binarisation)."""
+        values = self.values[index]
+        if not self.grey:
+            x = jnp.unpackbits(values, axis=1, count=self.n).astype(jnp.float32)
+        else:
+            x = values.astype(jnp.float32) / 255
+            if draw_key is not None:
+                x = (jax.random.uniform(draw_key, x.shape) < x).astype(jnp.float32)
+        return Batch(x, None if self.context is None else self.context[index])
+
+
+def _penalty(model: Stack, config: Training) -> Float[Array, ""]:
+    """Weight decay on every weight matrix, L1 on the autoregressive ones."""
+    total = jnp.zeros(())
+    if config.weight_decay:
+        weights = [w for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)) if w.ndim > 1]
+        total += 0.5 * config.weight_decay * sum(jnp.sum(w * w) for w in weights)
+    if config.l1:
+        maps = jax.tree.leaves(model, is_leaf=lambda m: isinstance(m, AbstractCausalMap))
+        causal = [m for m in maps if isinstance(m, AbstractCausalMap)]
+        total += config.l1 * sum((jnp.sum(jnp.abs(m.weights())) for m in causal), start=jnp.zeros(()))
+    return total
+
+
+class Program:
+    """A model's training, compiled: holds what does not change (structure, options, optimiser), never the weights."""
+
+    def __init__(self, model: Stack, config: Training, n_train: int, *, dynamic: bool = False):
+        self.config = config
+        self.batch = min(config.batch, n_train)
+        self.steps_per_epoch = max(n_train // self.batch, 1)
+        self.dynamic = dynamic
+        self.optimizer = make_optimizer(config, self.steps_per_epoch * config.epochs)
+        self.loss = make_loss(config.estimator, n_samples=config.n_samples, log_q=config.log_q)
+        self.static = eqx.partition(model, eqx.is_inexact_array)[1]
+        self.target = config.sparsity * jnp.asarray(model.n_h, jnp.float32) if config.sparsity else None
+        self.epochs = jax.jit(self._epochs, donate_argnums=0)
+        self.bound = jax.jit(self._bound, static_argnames="n_samples")
+
+    def start(self, model: Stack) -> TrainState:
+        """The state before the first step."""
+        # A copy, since the state's buffers are donated to the program and the model remains the caller's.
+        params = jax.tree.map(jnp.copy, eqx.filter(model, eqx.is_inexact_array))
+        average = jax.tree.map(jnp.copy, params) if self.config.average else None
+        price = jnp.zeros(model.n_layers)
+        return TrainState(params, self.optimizer.init(params), average, price, jnp.zeros((), jnp.int32))
+
+    def model(self, params) -> Stack:
+        """The stack with these weights."""
+        return eqx.combine(params, self.static)
+
+    def kept(self, state: TrainState) -> Any:
+        """The weights to evaluate and keep: the averaged ones, where there are any."""
+        return state.params if state.average is None else state.average
+
+    def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
+        """One update; (the new state, the batch's description length and its parts)."""
+        # Every row has a key of its own, so that a batch split over devices draws what it would draw on one.
+        key = jax.random.fold_in(jax.random.key(self.config.seed), state.step)
+        keys = jax.random.split(key, len(batch.x))
+
+        def mean_loss(params):
+            model = self.model(params)
+            one = lambda x, context, key: self.loss(model, x, context, state.price, key=key)  # noqa: E731
+            losses, dl = jax.vmap(one)(batch.x, batch.context, keys)
+            return jnp.mean(losses) + _penalty(model, self.config), jax.tree.map(partial(jnp.mean, axis=0), dl)
+
+        grads, dl = jax.grad(mean_loss, has_aux=True)(state.params)
+        updates, opt = self.optimizer.update(grads, state.opt, state.params)
+        params = optax.apply_updates(state.params, updates)
+        average, price = state.average, state.price
+        if average is not None:  # a plain mean to begin with, so that the random start is soon forgotten
+            decay = jnp.minimum(self.config.average, (1 + state.step) / (10 + state.step))
+            average = jax.tree.map(lambda m, w: decay * m + (1 - decay) * w, average, params)
+        if self.target is not None:  # dual ascent: too many active units, and each becomes dearer
+            price = jnp.maximum(price + 1e-3 * (dl.active - self.target) / self.target, 0)
+        metrics = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h, "active": dl.active}
+        return TrainState(params, opt, average, price, state.step + 1), metrics
+
+    def _epochs(self, state: TrainState, rows: DeviceRows, first, count):
+        """`count` epochs from number `first` on, in one program; metrics are means over all their steps."""
+        order_key, draw_key = jax.random.split(jax.random.key(self.config.seed ^ 0x5EED))
+        used = self.steps_per_epoch * self.batch  # the remainder, another one every epoch, sits this epoch out
+
+        def one_step(carry, index):
+            state, sums = carry
+            key = jax.random.fold_in(draw_key, state.step) if self.dynamic else None
+            state, metrics = self.step(state, rows.batch(index, key))
+            return (state, jax.tree.map(jnp.add, sums, metrics)), None
+
+        def one_epoch(i, carry):
+            order = jax.random.permutation(jax.random.fold_in(order_key, first + i), len(rows))
+            return lax.scan(one_step, carry, order[:used].reshape(-1, self.batch))[0]
+
+        L = state.price.shape[0]
+        zero = {"bound": jnp.zeros(()), "x_given_h": jnp.zeros(()), "h": jnp.zeros(L), "active": jnp.zeros(L)}
+        state, sums = lax.fori_loop(0, count, one_epoch, (state, zero))
+        return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
+
+    def _bound(self, params, rows: DeviceRows, n_samples: int):
+        """The description length of every row, a mean over n_samples encodings; the same bits at every call."""
+        model = self.model(params)
+        loss = make_loss("darn", n_samples=n_samples)
+        size = min(500, len(rows))
+        n_chunks = -(-len(rows) // size)
+        price = jnp.zeros(model.n_layers)
+        base = jax.random.key(self.config.seed ^ 0xB0)
+
+        def chunk(k):
+            index = jnp.minimum(k * size + jnp.arange(size), len(rows) - 1)
+            batch = rows.batch(index, jax.random.fold_in(base, k) if self.dynamic else None)
+            keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
+            return jax.vmap(lambda x, c, k: loss(model, x, c, price, key=k)[1])(batch.x, batch.context, keys)
+
+        dl = lax.map(chunk, jnp.arange(n_chunks))
+        dl = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:])[: len(rows)], dl)
+        mean = jax.tree.map(partial(jnp.mean, axis=0), dl)
+        return {"bound": mean.total, "x_given_h": mean.x_given_h, "h": mean.h, "active": mean.active}
+
+
+def to_host(metrics) -> dict[str, Any]:
+    """Metrics as plain numbers and lists."""
+    return {k: np.asarray(v, np.float64).tolist() for k, v in metrics.items()}

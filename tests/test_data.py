@@ -1,0 +1,805 @@
+"""Laws of darn.data: rows come out as they went in, bad input is refused, sets are the published ones."""
+
+import dataclasses
+import gzip
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import darn
+from darn import data
+from darn.data import _download, _load, _store
+from darn.data._upstream import KNOWN, File
+from darn.errors import DarnError
+
+RNG = np.random.RandomState(7)
+BITS = (RNG.random_sample((40, 11)) < 0.3).astype(np.uint8)
+GREY = RNG.randint(0, 256, (40, 12)).astype(np.uint8)
+GREY[0, 0], GREY[1, 1] = 0, 255
+HERE = os.environ.get("DARN_DATA")
+MODES = ("threshold", "static", "dynamic", "intensity")
+
+# name: columns, rows, means: the table of the data sets' README
+PUBLISHED = {
+    "adult": (123, (5000, 1414, 26147), (0.1127, 0.1128, 0.1128)),
+    "connect4": (126, (16000, 4000, 47557), (0.3333, 0.3333, 0.3333)),
+    "dna": (180, (1400, 600, 1186), (0.2537, 0.2527, 0.2514)),
+    "mushrooms": (112, (2000, 500, 5624), (0.1875, 0.1875, 0.1875)),
+    "nips": (500, (400, 100, 1240), (0.3678, 0.3656, 0.3665)),
+    "ocr_letters": (128, (32152, 10000, 10000), (0.2197, 0.2206, 0.2187)),
+    "web": (300, (14000, 3188, 32561), (0.0388, 0.0392, 0.0388)),
+    "binarized_mnist": (784, (50000, 10000, 10000), (0.1306, 0.1311, 0.1325)),
+    "rcv1": (150, (40000, 10000, 150000), None),
+    "rcv1_valid10k": (150, (8000, 1000, 1000), None),
+}
+
+
+def stored(name):
+    """The arrays of a real set, or a skip where the machine has none."""
+    if not HERE or not _store.set_path(name).is_file():
+        pytest.skip(f"DARN_DATA has no {name}")
+    return _store.read_known(name, download=False)[0]
+
+
+def splits(s):
+    return {"train": s.train, "valid": s.valid, "test": s.test}
+
+
+def multiset(X):
+    return sorted(map(bytes, np.ascontiguousarray(X)))
+
+
+def write(path, X, delimiter=",", header=None):
+    lines = [delimiter.join(map(str, row)) for row in np.asarray(X).tolist()]
+    path.write_text("\n".join(([header] if header else []) + lines) + "\n")
+    return path
+
+
+# ---- rows
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 64])
+def test_pack_round_trip(dtype, n):
+    X = RNG.random_sample((13, n)) < 0.5
+    rows = data.Rows.from_array(X.astype(dtype), context=np.arange(26).reshape(13, 2))
+    assert (len(rows), rows.n, rows.values.shape) == (13, n, (13, -(-n // 8)))
+    assert (rows.unpack() == X).all()
+    assert rows.unpack().dtype == np.uint8
+    np.testing.assert_array_equal(rows.values, np.packbits(X, axis=1))
+    for index in (slice(2, 9, 3), np.array([12, 0, 0]), np.arange(13) % 2 == 0, 5):
+        got = rows.take(index)
+        np.testing.assert_array_equal(got.unpack(), np.atleast_2d(X[index]))
+        np.testing.assert_array_equal(got.context, np.atleast_2d(rows.context[index]))
+    assert rows.context.dtype == np.float32
+
+
+def test_sparse_lists_and_images_are_arrays_too():
+    from scipy.sparse import csr_matrix
+
+    assert (data.Rows.from_array(csr_matrix(BITS)).unpack() == BITS).all()
+    assert (data.Rows.from_array(BITS.tolist()).unpack() == BITS).all()
+    assert data.Rows.from_array(BITS[:, :10].reshape(40, 2, 5)).n == 10
+
+
+NAN = BITS.astype(float)
+NAN[4, 2] = np.nan
+INF = BITS.astype(float)
+INF[39, 10] = -np.inf
+LABELLED = np.column_stack([BITS, np.arange(40) % 10])
+COUNTED = np.column_stack([np.arange(40), BITS])
+REFUSED_ARRAYS = {
+    "nan": (NAN, ["nan", "row 5", "column 3", "from 1"]),
+    "inf": (INF, ["-inf", "row 40", "column 11"]),
+    "grey": (GREY, ["row 1", "0 to 255", *MODES]),
+    "fractions": (GREY / 255, ["0 to 1", "binarize"]),
+    "large": (BITS.astype(int) + 300, ["row 1", "recode"]),
+    "negative": (BITS.astype(int) * -7, ["-7", "recode"]),
+    "label": (LABELLED, ["row 3", "column 12", "value 2", "labels = 11"]),
+    "row numbers": (COUNTED, ["row 3", "column 1 ", "counts the rows"]),
+    "bytes going round": (
+        np.column_stack([np.arange(300) % 256, [1] * 300]).astype(np.uint8),
+        ["class label"],
+    ),
+    "1-D": (BITS[0], ["1-D", "reshape"]),
+    "0-D": (np.float64(1), ["0-D"]),
+    "4-D": (np.zeros((2, 2, 2, 2)), ["4-D", "(2, 2, 2, 2)"]),
+    "no rows": (BITS[:0], ["no rows"]),
+    "no columns": (BITS[:, :0], ["no columns"]),
+    "objects": (BITS.astype(object), ["objects"]),
+    "complex": (BITS.astype(complex), ["complex"]),
+    "text": (BITS.astype(str), ["text"]),
+    "ragged": ([[0, 1], [1]], ["different lengths"]),
+}
+
+
+def refused(call, *facts):
+    """The call is refused in one line that has all the facts."""
+    with pytest.raises(DarnError) as e:
+        call()
+    said = str(e.value)
+    assert "\n" not in said
+    assert len(said) < 700
+    for fact in facts:
+        assert fact in said, f"{fact!r} not in {said!r}"
+    return said
+
+
+@pytest.mark.parametrize("case", REFUSED_ARRAYS)
+def test_from_array_refuses(case):
+    X, facts = REFUSED_ARRAYS[case]
+    refused(lambda: data.Rows.from_array(X), *facts)
+
+
+def test_context_is_checked():
+    refused(lambda: data.Rows.from_array(BITS, context=np.zeros((39, 2))), "39", "40", "context")
+    refused(lambda: data.Rows.from_array(BITS, context=np.zeros(40)), "context", "1-D")
+    refused(lambda: data.Rows.from_array(BITS, context=np.full((40, 1), np.nan)), "context", "nan")
+
+
+# ---- the user's files
+
+
+def save_npz(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+FILES = {
+    "npy": lambda d: (np.save(d / "a.npy", BITS), d / "a.npy")[1],
+    "npz": lambda d: save_npz(d / "a.npz", rows=BITS.astype(float)),
+    "packed": lambda d: save_npz(d / "a.npz", rows=np.packbits(BITS, axis=1), n=11),
+    "comma": lambda d: write(d / "a.csv", BITS),
+    "header": lambda d: write(d / "a.csv", BITS, header=",".join(f'"c{i}"' for i in range(11))),
+    "pandas header": lambda d: write(d / "a.csv", BITS, header=",".join(map(str, range(11)))),
+    "semicolon": lambda d: write(d / "a.txt", BITS, ";"),
+    "comma and blank": lambda d: write(d / "a.csv", BITS, ", "),
+    "tab": lambda d: write(d / "a.tsv", BITS, "\t"),
+    "blank": lambda d: write(d / "a.amat", BITS, " "),
+    "blanks": lambda d: write(d / "a.data", BITS, "   "),
+    "floats": lambda d: write(d / "a.csv", BITS.astype(float)),
+    "quoted": lambda d: write(d / "a.csv", [[f'"{v}"' for v in row] for row in BITS]),
+    "windows": lambda d: (
+        (d / "a.csv").write_bytes(
+            b"\xef\xbb\xbf" + write(d / "b.csv", BITS).read_bytes().replace(b"\n", b"\r\n")
+        ),
+        d / "a.csv",
+    )[1],
+    "comments": lambda d: (
+        (d / "a.txt").write_text("# made by hand\n\n" + write(d / "b.csv", BITS).read_text() + "\n\n"),
+        d / "a.txt",
+    )[1],
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_file_round_trip_and_division(kind, tmp_path):
+    path = FILES[kind](tmp_path)
+    whole = data.load_rows(path, n=11)
+    np.testing.assert_array_equal(whole.unpack(), BITS)
+    s = data.load(str(path), seed=3)
+    assert [len(r) for r in splits(s).values()] == [32, 4, 4]
+    assert multiset(np.concatenate([r.unpack() for r in splits(s).values()])) == multiset(BITS)
+    assert s.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (s.name, s.binarize) == ("a", None)
+    assert str(tmp_path) not in s.source
+    assert (s.columns is not None) == ("header" in kind)
+    again, other = data.load(path, seed=3), data.load(path, seed=4)
+    for k, r in splits(again).items():
+        np.testing.assert_array_equal(r.values, splits(s)[k].values)
+        np.testing.assert_array_equal(data.load_rows(path, split=k, seed=3).values, r.values)
+    assert (other.train.values != s.train.values).any()
+    for mode in MODES:  # bits stay bits
+        b = data.load(path, seed=3, binarize=mode)
+        assert b.binarize is None
+        assert not b.train.grey
+        np.testing.assert_array_equal(b.train.values, s.train.values)
+
+
+def test_npz_with_its_own_splits(tmp_path):
+    parts = {"train": BITS[:20], "valid": BITS[20:30], "test": BITS[30:]}
+    for i, name in enumerate(("{}", "{}_data", "X_{}")):
+        path = save_npz(tmp_path / f"{i}.npz", **{name.format(k): v for k, v in parts.items()})
+        s = data.load(path)
+        for k, r in splits(s).items():
+            np.testing.assert_array_equal(r.unpack(), parts[k])
+            np.testing.assert_array_equal(data.load_rows(path, split=k).unpack(), parts[k])
+        refused(lambda p=path: data.load_rows(p), "train", "valid", "test", "split")
+    path = save_npz(tmp_path / "two.npz", x_train=BITS[:30], x_test=BITS[30:], y_train=np.arange(30) % 3)
+    s = data.load(path)
+    assert [len(r) for r in splits(s).values()] == [27, 3, 10]
+    assert multiset(np.concatenate([s.train.unpack(), s.valid.unpack()])) == multiset(BITS[:30])
+    np.testing.assert_array_equal(data.load_rows(path, split="train").values, s.train.values)
+    path = save_npz(tmp_path / "ab.npz", a=BITS, b=BITS[:5])
+    refused(lambda: data.load(path), "a, b")
+    assert len(data.load_rows(path, split="b")) == 5
+    refused(lambda: data.load_rows(path, split="c"), "'c'", "a, b")
+    refused(
+        lambda: data.load(save_npz(tmp_path / "w.npz", train=BITS, valid=BITS, test=BITS[:, 1:])), "11", "10"
+    )
+    refused(lambda: data.load(save_npz(tmp_path / "v.npz", train=BITS, valid=BITS)), "no test")
+    context = {f"{k}_context": np.ones((len(v), 2)) for k, v in parts.items()}
+    assert data.load(save_npz(tmp_path / "c.npz", **parts, **context)).valid.context.shape == (10, 2)
+    context["valid_context"] = np.ones((9, 2))
+    refused(lambda: data.load(save_npz(tmp_path / "d.npz", **parts, **context)), "context", "9", "10")
+
+
+def test_images_in_an_array_keep_their_shape(tmp_path):
+    np.save(tmp_path / "a.npy", GREY.reshape(40, 3, 4))
+    s = data.load(tmp_path / "a.npy", binarize="intensity")
+    assert s.shape == (3, 4)
+    assert multiset(np.concatenate([r.values for r in splits(s).values()])) == multiset(GREY)
+
+
+def raw(name, content):
+    def make(d):
+        (d / name).write_bytes(content)
+        return d / name
+
+    return make
+
+
+def cut_npz(d):
+    path = FILES["packed"](d)
+    path.write_bytes(path.read_bytes()[:-40])
+    return path
+
+
+def bent_npz(d):
+    path = FILES["packed"](d)
+    content = bytearray(path.read_bytes())
+    content[150] ^= 255  # inside the first array
+    path.write_bytes(content)
+    return path
+
+
+def padded(d):
+    return save_npz(d / "a.npz", rows=np.full((40, 2), 255, np.uint8), n=11)
+
+
+REFUSED_FILES = {
+    "ragged": (raw("a.csv", b"0,1,0\n1,1,1\n0,1\n"), ["line 3", "2 values", "3"]),
+    "ragged under a header": (raw("a.csv", b"a,b\n0,1\n1,0,1\n"), ["line 3", "3 values", "header has 2"]),
+    "word": (raw("a.csv", b"a,b\n0,1\n1,cat\n"), ["line 3", "column 2", "'cat'", "labels = 1"]),
+    "word in line 1": (raw("a.csv", b"0,x,1\n0,1,1\n"), ["line 1", "column 2", "'x'"]),
+    "hole": (raw("a.csv", b"0,1,1\n0,,1\n"), ["line 2", "column 2", "empty"]),
+    "decimal comma": (raw("a.csv", b"0,5;1\n0,5;1\n"), ["line 1", "'0,5'"]),
+    "nan text": (raw("a.csv", b"a,b\n0,1\nnan,1\n"), ["nan", "row 2", "column 1 'a'"]),
+    "grey text": (raw("a.csv", b"0,17\n255,1\n" * 9), ["17", "row 1", "column 2", "binarize"]),
+    "label text": (write, ["column 12", "labels = 11"]),
+    "binary as text": (raw("a.csv", b"\0\1\2"), ["not text"]),
+    "latin text": (raw("a.csv", b"0,1\n0,\xe9\n"), ["UTF-8"]),
+    "empty": (raw("a.csv", b""), ["empty"]),
+    "empty npy": (raw("a.npy", b""), ["empty"]),
+    "blank text": (raw("a.txt", b"\n  \n# nothing\n"), ["empty"]),
+    "header alone": (raw("a.csv", b"a,b,c\n"), ["no rows"]),
+    "one row": (raw("a.csv", b"0,1,1\n"), ["1 row,", "10"]),
+    "nine rows": (raw("a.csv", b"0,1,1\n" * 9), ["9 rows", "10"]),
+    "ending": (raw("a.xyz", b"0,1"), [".npy", ".csv", "folder"]),
+    "no npy": (raw("a.npy", b"hello there"), ["a.npy", "NumPy"]),
+    "no npz": (raw("a.npz", b"PK\3\4hello there"), ["a.npz", "damaged"]),
+    "cut npz": (cut_npz, ["damaged"]),
+    "bent npz": (bent_npz, ["damaged"]),
+    "bits beyond n": (padded, ["beyond its 11 columns"]),
+    "wrong n": (
+        lambda d: save_npz(d / "a.npz", rows=np.zeros((40, 5), np.uint8), n=11),
+        ["5 bytes", "11 columns"],
+    ),
+    "pickle": (
+        lambda d: (np.save(d / "a.npy", BITS.astype(object), allow_pickle=True), d / "a.npy")[1],
+        ["objects"],
+    ),
+    "no arrays": (lambda d: save_npz(d / "a.npz"), ["nothing"]),
+    "folder": (lambda d: d, ["without images", ".png"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_FILES)
+def test_load_refuses_file(case, tmp_path):
+    make, facts = REFUSED_FILES[case]
+    path = write(tmp_path / "a.csv", LABELLED) if make is write else make(tmp_path)
+    refused(lambda: data.load(path), *facts)
+
+
+@pytest.mark.parametrize("case", [c for c in REFUSED_ARRAYS if c not in ("objects", "ragged")])
+def test_load_refuses_array_file(case, tmp_path):
+    X, facts = REFUSED_ARRAYS[case]
+    np.save(tmp_path / "a.npy", X)
+    refused(lambda: data.load(tmp_path / "a.npy"), "a.npy", *facts)
+
+
+def test_width_and_few_rows(tmp_path):
+    path = FILES["comma"](tmp_path)
+    refused(lambda: data.load_rows(path, n=12), "11 columns", "12")
+    assert len(data.load_rows(raw("b.csv", b"0,1,1\n")(tmp_path), n=3)) == 1
+    refused(lambda: data.load_rows(path, split="middle"), "'middle'")
+
+
+def test_unknown_names_and_unreadable_files(tmp_path, monkeypatch):
+    refused(lambda: data.load("mushroom"), "mushrooms")
+    refused(lambda: data.load("binarised_mnist"), "binarized_mnist")
+    refused(lambda: data.load("zzzzzz"), "zzzzzz", "adult")
+    refused(lambda: data.load_rows("adlut"), "adult")
+    refused(lambda: data.load(""), "adult")
+    refused(lambda: data.load(tmp_path / "none.csv"), "none.csv")
+    path = FILES["comma"](tmp_path)
+
+    def denied(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(path), "read_bytes", denied)
+    refused(lambda: data.load(path), "a.csv", "Permission denied")
+
+
+@pytest.mark.parametrize(
+    ("option", "facts"),
+    [
+        ({"binarize": "fuzzy"}, ["fuzzy", *MODES]),
+        ({"threshold": 0}, ["threshold"]),
+        ({"threshold": 2.0}, ["threshold"]),
+        ({"threshold": float("nan")}, ["threshold"]),
+        ({"seed": -1}, ["seed"]),
+        ({"seed": 1.5}, ["seed"]),
+    ],
+)
+def test_options_are_checked(option, facts):
+    refused(lambda: data.load("digits", **option), *facts)
+
+
+# ---- labels
+
+
+def test_labels_become_context(tmp_path):
+    words = np.array(["cat", "dog", "eel"])[np.arange(40) % 3]
+    named = write(
+        tmp_path / "named.csv", np.column_stack([words, BITS]), header=",".join(["kind", *"abcdefghijk"])
+    )
+    numbers = write(tmp_path / "numbers.csv", LABELLED)
+    np.save(tmp_path / "array.npy", LABELLED)
+    np.save(tmp_path / "first.npy", np.roll(LABELLED, 1, axis=1))
+    both = save_npz(tmp_path / "both.npz", data=LABELLED, y=np.zeros(40, int))
+    npz = save_npz(tmp_path / "beside.npz", data=BITS, y=np.arange(40) % 10)
+    for path, column, classes in (
+        (numbers, -1, 10),
+        (numbers, "11", 10),
+        (tmp_path / "array.npy", 11, 10),
+        (tmp_path / "first.npy", 0, 10),
+        (npz, "label", 10),
+        (both, -1, 10),
+        (named, "kind", 3),
+        (named, 0, 3),
+    ):
+        rows = data.load_rows(path, n=11, labels=column)
+        np.testing.assert_array_equal(rows.unpack(), BITS)
+        np.testing.assert_array_equal(rows.labels, np.arange(40) % classes)
+        np.testing.assert_array_equal(rows.context, np.eye(classes)[np.arange(40) % classes])
+        assert rows.context.dtype == np.float32
+        s = data.load(path, labels=column)
+        assert len(s.classes) == classes
+        for r in splits(s).values():
+            np.testing.assert_array_equal(r.context.argmax(1), r.labels)
+            for bits, y in zip(r.unpack(), r.labels):  # the label went with its row
+                assert any((BITS[i] == bits).all() for i in range(40) if i % classes == y)
+    s = data.load(named, labels="kind")
+    assert s.classes == ("cat", "dog", "eel")
+    assert s.columns == tuple("abcdefghijk")
+    few = write(tmp_path / "few.csv", LABELLED[7:9])
+    assert data.load_rows(few, labels=-1).context.shape == (2, 2)
+    assert data.load_rows(few, labels=-1, classes=tuple("0123456789")).labels.tolist() == [7, 8]
+    refused(lambda: data.load_rows(few, labels=-1, classes=("0", "7")), "'8'")
+    refused(lambda: data.load(named, labels="colour"), "colour", "kind")
+    refused(lambda: data.load(numbers, labels=12), "12 columns", "labels = 12")
+    refused(lambda: data.load(numbers, binarize="threshold"), "class label")
+    refused(lambda: data.load("digits", labels=3), "'label'")
+    for i, hole in enumerate(("", "nan")):
+        gap = write(tmp_path / f"gap{i}.csv", [[0, 1, "a"], [1, 1, hole]])
+        refused(lambda p=gap: data.load_rows(p, labels=-1), "row 2", "missing")
+
+
+# ---- grey levels
+
+
+@pytest.mark.parametrize("kind", ["bytes", "text", "fractions"])
+def test_binarize(kind, tmp_path):
+    path = tmp_path / ("a.csv" if kind == "text" else "a.npz")
+    cut = {"train": GREY[:20], "valid": GREY[20:30], "test": GREY[30:]}
+    if kind == "text":
+        write(path, GREY)
+        cut = {k: r.values for k, r in splits(data.load(path, binarize="intensity")).items()}
+    else:
+        np.savez(path, **{k: v if kind == "bytes" else v / 255 for k, v in cut.items()})
+    for mode in MODES:
+        s, again = data.load(path, binarize=mode), data.load(path, binarize=mode)
+        other = data.load(path, binarize=mode, seed=1)
+        assert s.binarize == mode
+        for k, r in splits(s).items():
+            X = cut[k]
+            assert r.grey == (mode == "intensity" or (mode == "dynamic" and k == "train"))
+            np.testing.assert_array_equal(r.values, splits(again)[k].values)
+            if r.grey:
+                np.testing.assert_array_equal(r.values, X)
+                np.testing.assert_allclose(r.unpack(), X / 255, atol=1e-6)
+                assert r.unpack().dtype == np.float32
+            elif mode == "threshold":
+                np.testing.assert_array_equal(r.unpack(), X / 255 >= 0.5)
+            else:
+                assert (r.unpack()[X == 0] == 0).all()
+                assert (r.unpack()[X == 255] == 1).all()
+                assert (r.values != splits(other)[k].values).any()
+            rows = data.load_rows(path, split=k, binarize=mode)
+            assert rows.grey == (mode == "intensity")
+            if not (mode == "dynamic" and k == "train"):
+                np.testing.assert_array_equal(rows.values, r.values)
+    low = data.load(path, binarize="threshold", threshold=0.25)
+    np.testing.assert_array_equal(low.test.unpack(), cut["test"] / 255 >= 0.25)
+
+
+def test_static_draws_follow_the_intensity(tmp_path):
+    levels = np.tile(np.array([0, 51, 102, 204, 255], np.uint8), (4000, 1))
+    np.save(tmp_path / "a.npy", levels)
+    mean = data.load_rows(tmp_path / "a.npy", binarize="static").unpack().mean(0)
+    np.testing.assert_allclose(mean, [0, 0.2, 0.4, 0.8, 1], atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("X", "facts"),
+    [
+        (GREY.astype(int) * 2, ["0 to", "whole numbers 0 to 255"]),
+        (GREY - 10.0, ["-10", "fractions 0 to 1"]),
+        (GREY / 100, ["2.55", "fractions 0 to 1"]),
+        (GREY // 16, ["largest is 15", "threshold"]),
+    ],
+)
+def test_binarize_refuses(X, facts, tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    refused(lambda: data.load(tmp_path / "a.npy", binarize="threshold"), *facts)
+
+
+def test_one_scale_for_all_splits(tmp_path):
+    path = save_npz(tmp_path / "a.npz", train=GREY, valid=GREY, test=GREY / 255)
+    refused(lambda: data.load(path, binarize="static"), "scale")
+    dark = save_npz(tmp_path / "b.npz", train=GREY, valid=GREY, test=np.ones((3, 12), np.uint8))
+    assert data.load(dark, binarize="threshold").test.unpack().sum() == 0
+    dark = save_npz(tmp_path / "c.npz", train=np.ones((30, 12), np.uint8), valid=GREY, test=GREY)
+    s = data.load(dark, binarize="threshold")
+    assert s.train.unpack().sum() == 0
+    np.testing.assert_array_equal(s.test.unpack(), GREY > 127)
+
+
+# ---- images
+
+
+def save_images(folder, pixels, mode, ending):
+    from PIL import Image
+
+    for i, p in enumerate(pixels):
+        Image.fromarray(p).convert(mode).save(folder / f"{i:03}.{ending}")
+
+
+@pytest.mark.parametrize(
+    ("mode", "ending"), [("1", "png"), ("1", "pbm"), ("L", "png"), ("L", "bmp"), ("L", "gif")]
+)
+def test_folder_of_images(mode, ending, tmp_path):
+    pixels = GREY.reshape(40, 3, 4)
+    black_white = np.where(pixels > 127, 255, 0).astype(np.uint8)
+    save_images(tmp_path, black_white if mode == "1" else pixels, mode, ending)
+    (tmp_path / "notes.txt").write_text("not an image")
+    if mode == "1":
+        np.testing.assert_array_equal(data.load_rows(tmp_path).unpack(), (GREY > 127))
+        assert data.load(tmp_path).shape == (3, 4)
+    else:
+        refused(lambda: data.load(tmp_path), "0 to 255", *MODES)
+        np.testing.assert_array_equal(data.load_rows(tmp_path, binarize="intensity").values, GREY)
+    save_images(tmp_path, [np.zeros((4, 3), np.uint8)] * 41, mode, ending)
+    save_images(tmp_path, black_white[:1], mode, ending)
+    refused(lambda: data.load_rows(tmp_path), f"001.{ending}", "3x4", "4x3", "one size")
+
+
+def test_bad_images(tmp_path):
+    save_images(tmp_path, GREY.reshape(40, 3, 4), "L", "png")
+    good = (tmp_path / "004.png").read_bytes()
+    (tmp_path / "004.png").write_bytes(good[:40])
+    refused(lambda: data.load(tmp_path, binarize="static"), "004.png", "damaged")
+    refused(lambda: data.load(tmp_path, labels=1), "labels")
+
+
+# ---- the published sets
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_set(name):
+    stored(name)
+    n, rows, means = PUBLISHED[name]
+    s = data.load(name, download=False)
+    assert (s.train.n, tuple(map(len, splits(s).values()))) == (n, rows)
+    assert (s.name, s.binarize) == (name, None)
+    if KNOWN[name].sha256:
+        assert s.sha256 == KNOWN[name].sha256
+    if means:
+        assert tuple(round(float(r.unpack().mean()), 4) for r in splits(s).values()) == means
+    np.testing.assert_array_equal(data.load_rows(name).values, s.test.values)
+    np.testing.assert_array_equal(data.load_rows(name, split="valid", n=n).values, s.valid.values)
+    refused(lambda: data.load_rows(name, n=n + 1), str(n), str(n + 1))
+    refused(lambda: data.load_rows(name, split="rest"), "rest")
+    refused(lambda: data.load(name, labels=0), "labels")
+
+
+def test_mnist():
+    arrays = stored("mnist")
+    refused(lambda: data.load("mnist"), *MODES)
+    s = data.load("mnist", binarize="dynamic", download=False)
+    assert [len(r) for r in splits(s).values()] == [50000, 10000, 10000]
+    assert [r.grey for r in splits(s).values()] == [True, False, False]
+    np.testing.assert_array_equal(s.train.values, arrays["train"][:50000])
+    np.testing.assert_array_equal(s.valid.labels, arrays["train_label"][50000:])
+    assert round(float(s.test.unpack().mean()), 2) == 0.13
+    assert s.shape == (28, 28)
+
+
+def test_digits():
+    s = data.load("digits")
+    assert [len(r) for r in splits(s).values()] == [1297, 200, 300]
+    assert (s.shape, s.binarize, s.train.n) == ((8, 8), "threshold", 64)
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(X))
+    np.testing.assert_array_equal(s.test.unpack(), X[order[-300:]] >= 8)
+    np.testing.assert_array_equal(s.test.labels, y[order[-300:]])
+    grey = data.load("digits", binarize="intensity", labels="label")
+    np.testing.assert_array_equal(grey.train.values, np.rint(X[order[:1297]] * 255 / 16))
+    assert grey.train.context.shape == (1297, 10)
+    for mode in ("static", "dynamic"):
+        assert data.load("digits", binarize=mode).binarize == mode
+        np.testing.assert_array_equal(
+            data.load_rows("digits", binarize=mode).values, data.load("digits", binarize=mode).test.values
+        )
+
+
+def test_names_and_describe(tmp_path, monkeypatch):
+    assert sorted(data.names()) == sorted([*PUBLISHED, "mnist", "digits"])
+    monkeypatch.setenv("DARN_DATA", str(tmp_path))
+    assert data.data_dir() == tmp_path
+    listed = {d["name"]: d for d in data.describe()}
+    assert list(listed) == data.names()
+    assert [d for d in listed if listed[d]["present"]] == ["digits"]
+    for name, (n, rows, _) in PUBLISHED.items():
+        assert (listed[name]["columns"], tuple(listed[name]["rows"])) == (n, rows)
+    monkeypatch.delenv("DARN_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data.data_dir() == tmp_path / "cache" / "darn"
+
+
+# ---- the downloader, with file:// for the network
+
+
+def svm_text(X):
+    return "".join("+1 " + " ".join(f"{j + 1}:1" for j in np.flatnonzero(r)) + "\n" for r in X).encode()
+
+
+def unpacked(name, split):
+    return np.unpackbits(stored(name)[split], axis=1, count=KNOWN[name].n)
+
+
+def source_files(name):
+    """The public files of a set, rebuilt from its packed arrays: {key: (bytes, ending)}."""
+    known, z = KNOWN[name], stored(name)
+    if known.form == "text":
+        blank = name == "binarized_mnist"
+        texts = {s: _download.debd_text(z[s], known.n) for s in known.files}
+        return {s: (t.replace(b",", b" ") if blank else t, ".data") for s, t in texts.items()}
+    if known.form == "divide":
+        rows = np.concatenate([z[s] for s in ("train", "valid", "test")])
+        return {"valid": (_download.debd_text(rows, known.n), ".data")}
+    if known.form == "libsvm":
+        order = np.random.RandomState(1234).permutation(17188)
+        X = np.empty((17188, known.n), np.uint8)
+        X[order] = np.concatenate([unpacked(name, "train"), unpacked(name, "valid")])
+        return {"w6a": (svm_text(X), ".txt"), "w6a.t": (svm_text(unpacked(name, "test")), ".t")}
+    if known.form == "made":
+        import io
+
+        f = io.BytesIO()
+        np.savez(f, **{f"{s}_data": unpacked(name, s).astype(np.float32) for s in ("train", "valid", "test")})
+        return {"all": (f.getvalue(), ".npz")}
+    heads = {"images_idx3": b"\0\0\x08\3" + b"\0" * 12, "labels_idx1": b"\0\0\x08\1" + b"\0" * 4}
+    out = {}
+    for stem, split in (("train", "train"), ("t10k", "test")):
+        out[f"{stem}_images_idx3"] = (heads["images_idx3"] + z[split].tobytes(), ".gz")
+        out[f"{stem}_labels_idx1"] = (heads["labels_idx1"] + z[f"{split}_label"].tobytes(), ".gz")
+    return out
+
+
+@pytest.fixture
+def internet(tmp_path, monkeypatch):
+    """Puts files behind file:// addresses, points a set's table at them, and empties the data folder."""
+
+    def make(name, files, own_checksums=False):
+        table = {}
+        for key, (content, ending) in files.items():
+            path = tmp_path / f"net_{key}{ending}"
+            path.write_bytes(gzip.compress(content, 1) if ending == ".gz" else content)
+            check = KNOWN[name].files[key].check
+            if own_checksums:
+                check = "sha256:" + hashlib.sha256(content).hexdigest()
+            table[key] = File((path.as_uri(),), check)
+        monkeypatch.setitem(KNOWN, name, dataclasses.replace(KNOWN[name], files=table))
+        monkeypatch.setenv("DARN_DATA", str(tmp_path / "store"))
+        return tmp_path / "store"
+
+    return make
+
+
+# The published files byte for byte where the packed set keeps their order; else the same rows, own bytes.
+# mnist and binarized_mnist work the same way and are large.
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("adult", True),
+        ("mushrooms", True),
+        ("nips", True),
+        ("rcv1_valid10k", True),
+        ("connect4", False),
+        ("ocr_letters", False),
+        ("dna", False),
+        ("web", False),
+        pytest.param("binarized_mnist", True, marks=pytest.mark.slow),
+        pytest.param("mnist", False, marks=pytest.mark.slow),
+    ],
+)
+def test_download(name, exact, internet, capsys):
+    z = stored(name)
+    store = internet(name, source_files(name), own_checksums=not exact)
+    refused(lambda: data.load(name, download=False, binarize="intensity"), name, str(store))
+    assert not store.exists()
+    mode = "intensity" if name == "mnist" else None
+    s = data.load(name, binarize=mode)
+    assert "downloading" in capsys.readouterr().err
+    if name != "mnist":
+        for k, r in splits(s).items():
+            np.testing.assert_array_equal(r.values, z[k])
+    files = [p for p in store.rglob("*") if p.is_file()]
+    assert files == [_store.set_path(name)]
+    data.load(name, binarize=mode, download=False)  # from the folder now
+    assert "downloading" not in capsys.readouterr().err
+
+
+def test_download_takes_rows_in_another_order(internet):
+    z = dict(stored("connect4"))
+    z["test"] = z["test"][::-1]
+    known = KNOWN["connect4"]
+    files = {s: (_download.debd_text(z[s], known.n), ".data") for s in known.files}
+    internet("connect4", files, own_checksums=True)
+    np.testing.assert_array_equal(data.load("connect4").test.values, z["test"])
+
+
+def test_git_blob_ids():
+    """The checksum of files never seen, on one that was: the id of `git hash-object`, and of a real blob."""
+    assert _download.has_checksum(b"hello\n", "git:ce013625030ba8dba906f756967f9e9ca394464a")
+    z = stored("rcv1_valid10k")
+    text = _download.debd_text(np.concatenate([z[s] for s in ("train", "valid", "test")]), 150)
+    assert _download.has_checksum(text, "git:890d4558bcb738690ef775a4fbdeb7ef9511d377")
+
+
+def test_rcv1_is_known_by_its_text(internet):
+    """No content id of rcv1 is at hand: its rows are checked as text, here on a small stand-in."""
+    X = {
+        s: np.packbits(RNG.randint(0, 2, (5, 150)).astype(np.uint8), axis=1)
+        for s in ("train", "valid", "test")
+    }
+    store = internet(
+        "rcv1", {s: (_download.debd_text(x, 150), ".data") for s, x in X.items()}, own_checksums=True
+    )
+    KNOWN["rcv1"] = dataclasses.replace(KNOWN["rcv1"], rows=(5, 5, 5))
+    np.testing.assert_array_equal(data.load("rcv1").test.values, X["test"])
+    X["test"] = X["test"] ^ np.uint8(128)
+    np.savez(store / "rcv1.npz", **X, n=150)
+    refused(lambda: data.load("rcv1"), "rcv1.npz", "checksum")
+
+
+def small(internet, spoil=lambda b: b):
+    """A made-up mushrooms of 30 rows, whose valid file is spoilt on its way."""
+    X = {s: np.packbits(BITS[i : i + 10], axis=1) for i, s in ((0, "train"), (10, "valid"), (20, "test"))}
+    files = {s: (_download.debd_text(x, 11), ".data") for s, x in X.items()}
+    store = internet("mushrooms", files, own_checksums=True)
+    path = store.parent / "net_valid.data"
+    path.write_bytes(spoil(path.read_bytes()))
+    KNOWN["mushrooms"] = dataclasses.replace(
+        KNOWN["mushrooms"], n=11, rows=(10, 10, 10), sha256=None, content=_download.content_id(X)
+    )
+    return store, X
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda b: b[:-7], lambda b: b"1" + b[1:] if b[:1] == b"0" else b"0" + b[1:]]
+)
+def test_wrong_or_cut_download_leaves_nothing(spoil, internet):
+    store, _ = small(internet, spoil)
+    refused(
+        lambda: data.load("mushrooms"), "mushrooms", "net_valid.data", "checksum", "DARN_DATA", str(store)
+    )
+    assert not store.exists() or not list(store.iterdir())
+
+
+def test_no_network(internet):
+    store, _ = small(internet)
+    (store.parent / "net_valid.data").unlink()
+    refused(lambda: data.load("mushrooms"), "net_valid.data failed", "DARN_DATA", str(store))
+    refused(lambda: data.load_rows("mushrooms"), "net_valid.data failed")
+    assert not store.exists()
+
+
+def test_mirrors_are_tried_in_turn(internet):
+    store, X = small(internet)
+    gone = (store.parent / "gone.data").as_uri()
+    bad = store.parent / "bad.data"
+    bad.write_bytes(b"0,1\n")
+    files = {s: File((gone, bad.as_uri(), *f.urls), f.check) for s, f in KNOWN["mushrooms"].files.items()}
+    KNOWN["mushrooms"] = dataclasses.replace(KNOWN["mushrooms"], files=files)
+    np.testing.assert_array_equal(data.load("mushrooms").train.values, X["train"])
+
+
+def test_download_with_other_rows_is_refused(internet):
+    store, _ = small(internet)
+    KNOWN["mushrooms"] = dataclasses.replace(KNOWN["mushrooms"], content="0" * 64)
+    refused(lambda: data.load("mushrooms"), "mushrooms", "not the expected")
+    assert not store.exists()
+
+
+def test_no_half_written_file(internet, monkeypatch):
+    store, _ = small(internet)
+
+    def full(f, **arrays):
+        f.write(b"PK half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    refused(lambda: data.load("mushrooms"), "No space left", "DARN_DATA")
+    assert list(store.iterdir()) == []
+
+
+@pytest.mark.parametrize("harm", ["cut", "bent", "other", "text"])
+def test_damaged_set_is_refused(harm, internet):
+    store, X = small(internet)
+    data.load("mushrooms")
+    path = store / "mushrooms.npz"
+    content = bytearray(path.read_bytes())
+    if harm == "cut":
+        content = content[:-30]
+    elif harm == "bent":
+        content[120] ^= 255
+    elif harm == "text":
+        content = b"404: Not Found"
+    path.write_bytes(content)
+    if harm == "other":
+        np.savez(path, **{**X, "test": X["train"]}, n=11)
+    refused(lambda: data.load("mushrooms"), str(path), "checksum", "delete it")
+
+
+def test_real_set_under_another_name_is_refused(tmp_path, monkeypatch):
+    stored("dna")
+    content = _store.set_path("dna").read_bytes()
+    monkeypatch.setenv("DARN_DATA", str(tmp_path))
+    (tmp_path / "nips.npz").write_bytes(content)
+    refused(lambda: data.load("nips"), "nips.npz", "delete it")
+
+
+def test_import_is_light():
+    """What darn.data itself brings in: a bare `darn` stands in for the package, whose API has jax in it."""
+    heavy = ["jax", "sklearn", "PIL", "scipy", "urllib.request", "matplotlib"]
+    bare = f"d = types.ModuleType('darn'); d.__path__ = {list(darn.__path__)}; sys.modules['darn'] = d"
+    code = f"import sys, types; {bare}; import darn.data; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_nothing_is_unpickled():
+    import pathlib
+
+    for path in pathlib.Path(_load.__file__).parent.glob("*.py"):
+        assert "allow_pickle=True" not in path.read_text()
+        assert "import pickle" not in path.read_text()
