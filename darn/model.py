@@ -81,7 +81,8 @@ class Stack(eqx.Module):
     ) -> tuple[Array, ...]:
         """h ~ q(H | x), bottom-up."""
         h: tuple[Array, ...] = ()
-        for k, key_k in enumerate(jax.random.split(key, self.n_layers)):
+        keys = [key] if self.n_layers == 1 else jax.random.split(key, self.n_layers)
+        for k, key_k in enumerate(keys):
             c = self.below(k, x, h, context)
             h = (*h, self.encoder[k].layer.sample(c, key=key_k, bit=bit))
         return h

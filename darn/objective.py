@@ -20,12 +20,16 @@ class DescriptionLength(eqx.Module):
     """One datum's description length in nats and its parts; an upper bound on -log p(x) in the mean."""
 
     x_given_h: Float[Array, ""]  # L(x|h) = -log p(x|h), Eq. (11)
-    h: Float[Array, " L"]  # L(h) = log q(h|x) - log p(h) by layer, Eq. (13): the bits-back cost of the code
-    active: Float[Array, " L"]  # units of each layer that are on
+    h: tuple[Array, ...]  # L(h) = log q(h|x) - log p(h) by layer, Eq. (13): the bits-back cost of the code
+    active: tuple[Array, ...]  # units of each layer that are on
 
     @property
-    def total(self) -> Float[Array, ""]:
-        return self.x_given_h + jnp.sum(self.h, axis=-1)
+    def total(self) -> Array:
+        return sum(self.h, start=self.x_given_h)
+
+    def priced(self, price: Float[Array, " L"]) -> Array:
+        """The total with the sparsity term of fDARN: `price` nats for each active unit, layer by layer."""
+        return sum((price[k] * n for k, n in enumerate(self.active)), start=self.total)
 
 
 def _frozen(tree):
@@ -51,19 +55,17 @@ def description_length(
     that f not depend on q's own inputs, and the term so dropped has mean zero. `log_q="entropy"` (factorial encoders)
     puts the closed form -H(q) in place of the sample, with live weights.
     """
-    k_h, k_p = jax.random.split(key)
-    h = model.encode(x, context, key=k_h, bit=bit)
+    h = model.encode(x, context, key=key, bit=bit)
     if log_q == "entropy":
         q = tuple(-e for e in model.entropy_layers(h, x, context))
     else:
         q = _frozen_encoder(model).log_q_layers(h, x, context)
-    return _parts(q, model.log_p_layers(x, h, context, key=k_p), h)
+    return _parts(q, model.log_p_layers(x, h, context, key=jax.random.fold_in(key, 0)), h)
 
 
 def _parts(log_q, log_p, h) -> DescriptionLength:
-    by_layer = [(q - p, jnp.sum(y)) for q, p, y in zip(log_q, log_p[1:], h)]
-    lengths, active = (jnp.stack(v) for v in zip(*by_layer)) if h else (jnp.zeros(0), jnp.zeros(0))
-    return DescriptionLength(-log_p[0], lengths, active)
+    lengths = tuple(q - p for q, p in zip(log_q, log_p[1:]))
+    return DescriptionLength(-log_p[0], lengths, tuple(jnp.sum(y) for y in h))
 
 
 def _mean(tree):
@@ -85,8 +87,9 @@ def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "samp
 
         def local(model, x, context, price, *, key):
             one = lambda k: description_length(model, x, context, key=k, bit=bit, log_q=log_q)  # noqa: E731
-            dl = _mean(jax.vmap(one)(jax.random.split(key, n_samples)))
-            return dl.total + jnp.dot(price, dl.active), dl
+            # Deriving a key costs as much as drawing a layer of bits: none is derived that is not needed.
+            dl = one(key) if n_samples == 1 else _mean(jax.vmap(one)(jax.random.split(key, n_samples)))
+            return dl.priced(price), dl
 
         return local
     return {"reinforce": _reinforce, "disarm": _disarm}[estimator](n_samples)
@@ -110,7 +113,7 @@ def _reinforce(n_samples: int) -> Loss:
             return _through(model, x, context, h, key=k_p), model.log_q(h, x, context)
 
         dl, log_q = jax.vmap(one)(jax.random.split(k_h, K))
-        f = lax.stop_gradient(dl.total + dl.active @ price)
+        f = lax.stop_gradient(dl.priced(price))
         advantage = (f - jnp.mean(f)) * K / (K - 1)
         return jnp.mean(dl.total + advantage * log_q), _mean(dl)
 
@@ -150,7 +153,7 @@ def _disarm(n_samples: int) -> Loss:
                     _through(model, x, context, finish((*h, y), k + 1, k_y), key=k_p)
                     for y, k_y in ((first, k_1), (second, k_2))
                 ]
-                f1, f2 = (lax.stop_gradient(dl.total + jnp.dot(price, dl.active)) for dl in pair)
+                f1, f2 = (lax.stop_gradient(dl.priced(price)) for dl in pair)
                 weight = 0.5 * (f1 - f2) * (first - second) * jax.nn.sigmoid(jnp.abs(a))
                 surrogate = surrogate + jnp.dot(lax.stop_gradient(weight), a)
                 lengths += pair

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from darn.config import Training
 from darn.model import Stack
 from darn.nn import AbstractCausalMap
-from darn.objective import make_loss
+from darn.objective import DescriptionLength, make_loss
 from darn.training._optim import make_optimizer
 
 
@@ -108,7 +108,7 @@ class Program:
         """The weights to evaluate and keep: the averaged ones, where there are any."""
         return state.params if state.average is None else state.average
 
-    def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
+    def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update; (the new state, the batch's description length and its parts)."""
         # Every row has a key of its own, so that a batch split over devices draws what it would draw on one.
         key = jax.random.fold_in(jax.random.key(self.config.seed), state.step)
@@ -128,9 +128,8 @@ class Program:
             decay = jnp.minimum(self.config.average, (1 + state.step) / (10 + state.step))
             average = jax.tree.map(lambda m, w: decay * m + (1 - decay) * w, average, params)
         if self.target is not None:  # dual ascent: too many active units, and each becomes dearer
-            price = jnp.maximum(price + 1e-3 * (dl.active - self.target) / self.target, 0)
-        metrics = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h, "active": dl.active}
-        return TrainState(params, opt, average, price, state.step + 1), metrics
+            price = jnp.maximum(price + 1e-3 * (jnp.stack(dl.active) - self.target) / self.target, 0)
+        return TrainState(params, opt, average, price, state.step + 1), _metrics(dl)
 
     def _epochs(self, state: TrainState, rows: DeviceRows, first, count):
         """`count` epochs from number `first` on, in one program; metrics are means over all their steps."""
@@ -147,8 +146,8 @@ class Program:
             order = jax.random.permutation(jax.random.fold_in(order_key, first + i), len(rows))
             return lax.scan(one_step, carry, order[:used].reshape(-1, self.batch))[0]
 
-        L = state.price.shape[0]
-        zero = {"bound": jnp.zeros(()), "x_given_h": jnp.zeros(()), "h": jnp.zeros(L), "active": jnp.zeros(L)}
+        each = (jnp.zeros(()),) * len(state.price)
+        zero = _metrics(DescriptionLength(jnp.zeros(()), each, each))
         state, sums = lax.fori_loop(0, count, one_epoch, (state, zero))
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
 
@@ -169,8 +168,11 @@ class Program:
 
         dl = lax.map(chunk, jnp.arange(n_chunks))
         dl = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:])[: len(rows)], dl)
-        mean = jax.tree.map(partial(jnp.mean, axis=0), dl)
-        return {"bound": mean.total, "x_given_h": mean.x_given_h, "h": mean.h, "active": mean.active}
+        return _metrics(jax.tree.map(partial(jnp.mean, axis=0), dl))
+
+
+def _metrics(dl: DescriptionLength) -> dict[str, Any]:
+    return {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h, "active": dl.active}
 
 
 def to_host(metrics) -> dict[str, Any]:

@@ -1,0 +1,73 @@
+"""Baselines that need no gradient: independent Bernoullis, and a mixture of them by EM. Each is a `Stack`."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.nn import logsumexp
+
+from darn.model import Stack
+from darn.zoo import build, mixture
+from darn.config import Architecture
+
+
+def independent(x: np.ndarray) -> Stack:
+    """One Bernoulli a column, with the mean of the training rows and one imaginary row of each value."""
+    mean = (x.sum(axis=0) + 1) / (len(x) + 2)
+    stack = build(Architecture(n_h=(), visible="factorial"), x.shape[1], key=jax.random.key(0))
+    a = jnp.asarray(np.log(mean / (1 - mean)), jnp.float32)
+    return eqx.tree_at(lambda m: m.decoder[0].layer.b, stack, a)
+
+
+@partial(jax.jit, static_argnames="n_steps")
+def _em(log_pi, p, x, prior, strength, n_steps):
+    """`n_steps` of EM; components are shrunk towards the column means `prior` by `strength` imaginary rows."""
+
+    def step(_, carry):
+        log_pi, p = carry
+        joint = log_pi + x @ jnp.log(p).T + (1 - x) @ jnp.log1p(-p).T
+        r = jnp.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        mass = jnp.sum(r, axis=0)
+        p = (r.T @ x + strength * prior) / (mass[:, None] + strength)
+        return jnp.log((mass + 1) / (len(x) + len(mass))), p
+
+    return lax.fori_loop(0, n_steps, step, (log_pi, p))
+
+
+@jax.jit
+def _mean_log_prob(log_pi, p, x):
+    return jnp.mean(logsumexp(log_pi + x @ jnp.log(p).T + (1 - x) @ jnp.log1p(-p).T, axis=1))
+
+
+def em_mixture(x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int = 0, strength: float = 1.0) -> Stack:
+    """A mixture of K Bernoullis by EM, stopped where the validation rows say."""
+    rows, held = jnp.asarray(x, jnp.float32), jnp.asarray(valid, jnp.float32)
+    mean = (rows.sum(axis=0) + 1) / (len(rows) + 2)
+    start = np.random.RandomState(seed).choice(len(x), n_components, replace=n_components > len(x))
+    p = 0.5 * mean + 0.5 * jnp.clip(rows[start], 0.05, 0.95)  # each begins at a row, blurred towards the mean
+    log_pi = jnp.full(n_components, -jnp.log(n_components))
+    best = (-np.inf, log_pi, p)
+    since = 0
+    while since < 3:
+        log_pi, p = _em(log_pi, p, rows, mean, strength, 10)
+        score = float(_mean_log_prob(log_pi, p, held))
+        since = 0 if score > best[0] + 1e-4 else since + 1
+        best = max(best, (score, log_pi, p), key=lambda b: b[0])
+    _, log_pi, p = best
+    stack = mixture(x.shape[1], n_components, key=jax.random.key(0))
+    where = lambda m: (m.decoder[0].layer.pi, m.decoder[0].layer.B)  # noqa: E731
+    return eqx.tree_at(where, stack, (log_pi, jnp.log(p) - jnp.log1p(-p)))
+
+
+def best_mixture(x: np.ndarray, valid: np.ndarray, sizes=(10, 20, 50, 100, 200), *, seed: int = 0) -> tuple[int, Stack]:
+    """(K, the mixture): the number of components that the validation rows like best."""
+    found = []
+    for k in (k for k in sizes if k <= len(x)):
+        stack = em_mixture(x, valid, k, seed=seed)
+        score = jax.vmap(stack.log_p)(jnp.asarray(valid, jnp.float32)).mean()
+        found.append((float(score), k, stack))
+    _, k, stack = max(found, key=lambda f: f[0])
+    return k, stack

@@ -1,0 +1,138 @@
+"""What a recipe is, and how its fields are changed from the command line."""
+
+import dataclasses
+import difflib
+import json
+from dataclasses import dataclass
+
+from darn.config import Architecture, Training, option
+from darn.errors import DarnError
+
+BINARIZE = ("threshold", "static", "dynamic", "intensity")
+
+
+@dataclass(frozen=True)
+class Recipe(Architecture, Training):
+    """Data, architecture and training of one model; every field can be overridden from the command line."""
+
+    data: str = option("digits", "a data set's name, or a file or folder of one's own")
+    binarize: str | None = option(None, "how non-binary data become binary", BINARIZE)
+    threshold: float = option(0.5, "with binarize=threshold: the intensity from which a unit is on")
+    labels: str | None = option(None, "the column to take out as class label and give to every conditional")
+    promise: str = option("", "what the recipe is for: the paper's row, its number, ours")
+    paper_nll: float | None = option(None, "the paper's -log p on the test rows, nats")
+    paper_bound: float | None = option(None, "the paper's bound on the test rows, nats")
+
+    def tiny(self) -> "Recipe":
+        """The same recipe at a size that runs in seconds anywhere; for trying things out, not for its numbers."""
+        small = lambda v: tuple(min(n, 8) for n in v)  # noqa: E731
+        return dataclasses.replace(
+            self,
+            n_h=small(self.n_h)[:3],
+            n_d=small(self.n_d),
+            encoder_d=None if self.encoder_d is None else small(self.encoder_d),
+            decoder_d=None if self.decoder_d is None else small(self.decoder_d),
+            n_nade=small(self.n_nade),
+            n_orderings=min(self.n_orderings, 2),
+            n_components=min(self.n_components, 4),
+            epochs=2,
+            validate_every=1,
+        )
+
+    def to_json(self) -> dict:
+        """As plain JSON values."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    @staticmethod
+    def from_json(values: dict) -> "Recipe":
+        """The inverse of `to_json`; fields this version does not know are an error, missing ones take defaults."""
+        known = {f.name: f for f in dataclasses.fields(Recipe)}
+        extra = sorted(set(values) - set(known))
+        if extra:
+            raise DarnError(f"the recipe has a field this darn does not know, {extra[0]!r}: upgrade darn")
+        fixed = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return Recipe(**fixed)
+
+
+# Set by the recipe's author, not from the command line.
+_PROSE = ("promise", "paper_nll", "paper_bound", "data")
+
+
+def fields_of() -> list[dataclasses.Field]:
+    """The fields that the command line offers."""
+    return [f for f in dataclasses.fields(Recipe) if f.name not in _PROSE]
+
+
+def parse_field(name: str, text: str):
+    """The value of field `name` from its text: '500', '80x12' or '200,100' for units, '' for none."""
+    f = next((f for f in fields_of() if f.name == name), None)
+    if f is None:
+        near = difflib.get_close_matches(name, [f.name for f in fields_of()], n=1)
+        hint = f"did you mean --{near[0]}?" if near else "`darn train --help` lists the fields"
+        raise DarnError(f"there is no field --{name}: {hint}")
+    kind, choices = str(f.type), f.metadata["choices"]
+    try:
+        if "None" in kind and text.lower() == "none":
+            return None
+        if "tuple" in kind:
+            return _units(text)
+        if kind == "bool":
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+        value = {"int": int, "float": float}.get(kind, str)(text)
+    except (ValueError, KeyError):
+        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(
+            kind, "unit counts such as 500, 200,100 or 80x12"
+        )
+        raise DarnError(f"--{name} takes {expected}, not {text!r}") from None
+    if choices and value not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise DarnError(f"--{name} is one of {', '.join(choices)}, not {text!r}{hint}")
+    return value
+
+
+def _units(text: str) -> tuple[int, ...]:
+    out: list[int] = []
+    for part in filter(None, text.replace(" ", "").split(",")):
+        size, _, times = part.partition("x")
+        out += [int(size)] * int(times or 1)
+    if any(n < 1 for n in out):
+        raise ValueError(text)
+    return tuple(out)
+
+
+# (field, holds, what it must be): what no type can say.
+_RANGES = [
+    ("lr", lambda v: v > 0, "above 0"),
+    ("batch", lambda v: v >= 1, "at least 1"),
+    ("epochs", lambda v: v >= 1, "at least 1"),
+    ("validate_every", lambda v: v >= 1, "at least 1"),
+    ("n_samples", lambda v: v >= 1, "at least 1"),
+    ("n_orderings", lambda v: v >= 1, "at least 1"),
+    ("n_components", lambda v: v >= 1, "at least 1"),
+    ("n_nade", lambda v: len(v) >= 1, "at least one layer"),
+    ("average", lambda v: 0 <= v < 1, "between 0 and 1"),
+    ("momentum", lambda v: 0 <= v < 1, "between 0 and 1"),
+    ("sparsity", lambda v: 0 <= v < 1, "between 0 and 1"),
+    ("threshold", lambda v: 0 < v <= 1, "between 0 and 1"),
+    ("seed", lambda v: 0 <= v < 2**31, "a number from 0 to 2147483647"),
+    ("patience", lambda v: v >= 0, "0 or more"),
+    ("weight_decay", lambda v: v >= 0, "0 or more"),
+    ("l1", lambda v: v >= 0, "0 or more"),
+]
+
+
+def override(recipe: Recipe, values: dict) -> Recipe:
+    """The recipe with some fields changed, checked as a whole."""
+    recipe = dataclasses.replace(recipe, **values)
+    for name, holds, what in _RANGES:
+        if not holds(getattr(recipe, name)):
+            raise DarnError(f"--{name} must be {what}, not {getattr(recipe, name)}")
+    if recipe.binarize == "intensity" and recipe.visible != "factorial":
+        raise DarnError("intensities need --visible factorial: the other layers are over bits")
+    factorial = recipe.encoder == "factorial"
+    if recipe.log_q == "entropy" and not factorial:
+        raise DarnError("--log_q entropy needs --encoder factorial: other encoders have no closed form")
+    if recipe.estimator == "disarm" and not factorial:
+        raise DarnError("--estimator disarm needs --encoder factorial")
+    return recipe
