@@ -287,12 +287,12 @@ def _print_eval(facts, found) -> None:
         print("  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items()))
         print(f"  ESS      {found.ess.mean():10.1f} of {found.n_samples:,} samples (least {found.ess.min():.1f})")
     print(f"  bound    {found.bound:10.3f} nats  expected description length, an upper bound on -log p")
-    if facts["paper_nll"] is not None and not facts["data"] != facts["data"]:
+    if facts["paper_nll"] is not None and facts["split"] == "test":
         bound = f" (bound {facts['paper_bound']})" if facts["paper_bound"] else ""
         print(f"  paper    {facts['paper_nll']:10.3f} nats{bound}")
     for name, value in facts.get("baselines", {}).items():
-        print(f"  {name}: {value:.3f} nats ({100 * (1 - found.nll / value):.1f}% more than ours)"
-              if value > found.nll else f"  {name}: {value:.3f} nats")
+        change = 100 * (1 - found.nll / value)
+        print(f"  {name}: {value:.3f} nats; this model takes {abs(change):.1f}% {'fewer' if change > 0 else 'more'}")
 
 
 def _sample(args) -> None:

@@ -70,7 +70,8 @@ def parse_field(name: str, text: str):
         near = difflib.get_close_matches(name, [f.name for f in fields_of()], n=1)
         hint = f"did you mean --{near[0]}?" if near else "`darn train --help` lists the fields"
         raise DarnError(f"there is no field --{name}: {hint}")
-    kind, choices = str(f.type), f.metadata["choices"]
+    kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+    choices = f.metadata["choices"]
     try:
         if "None" in kind and text.lower() == "none":
             return None

@@ -1,0 +1,223 @@
+"""The lists that the laws run over, and a few small tools. A new class inherits every law by adding a line here.
+
+Weights are random everywhere: at their initial zeros, most mistakes cannot be seen.
+"""
+
+import dataclasses
+import itertools
+from functools import lru_cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from darn.config import Architecture
+from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture
+from darn.nn import CausalDense, Dense, Net, ReLU, Sigmoid, Tanh
+from darn.zoo import build
+
+P_VALUE = 1e-4  # of the chi-square tests; all are seeded, so what passes once passes always
+
+
+# ---------------------------------------------------------------- tools
+
+
+def randomised(module, seed, scale=0.9, grid=None):
+    """The module with random weights; `grid`: as multiples of it, so that sums over 0/1 inputs are exact."""
+    rng = np.random.default_rng(seed)  # NumPy's, since JAX would compile a program for every shape
+
+    def draw(w):
+        if not eqx.is_inexact_array(w):
+            return w
+        new = scale * rng.normal(size=w.shape)
+        return jnp.asarray(new if grid is None else np.round(new / grid) * grid, jnp.float32)
+
+    return jax.tree.map(draw, module)
+
+
+def with_fields(module, **fields):
+    """A copy with other static fields, which `eqx.tree_at` cannot reach."""
+    new = object.__new__(type(module))
+    for f in dataclasses.fields(module):
+        object.__setattr__(new, f.name, fields.get(f.name, getattr(module, f.name)))
+    return new
+
+
+def with_block(layer, block):
+    return eqx.tree_at(lambda v: v.W, layer, CausalDense(layer.n, block=block))
+
+
+@lru_cache
+def states(n):
+    """Every vector of n bits, (2^n, n), the first bit the slowest."""
+    return np.array(list(itertools.product((0, 1), repeat=n)), np.float32).reshape(-1, n)
+
+
+def number(bits):
+    """The row of `states` that each row of bits is."""
+    bits = np.asarray(bits)
+    return bits.astype(np.int64) @ (1 << np.arange(bits.shape[-1] - 1, -1, -1))
+
+
+def chi_square(found, p, least=5.0):
+    """The p-value of cell numbers `found` under the cell probabilities `p`, rare cells put together."""
+    p = np.asarray(p, np.float64).ravel()
+    assert abs(p.sum() - 1) < 1e-4
+    counts = np.bincount(found, minlength=p.size)
+    assert counts.size == p.size
+    expected = p / p.sum() * len(found)
+    order = np.argsort(expected)
+    group = np.zeros(p.size, int)
+    total, current = 0.0, 0
+    for i in order:
+        group[i] = current
+        total += expected[i]
+        if total >= least:
+            total, current = 0.0, current + 1
+    if total:  # the remainder joins the last whole cell
+        group[group == current] = max(current - 1, 0)
+    e, c = np.bincount(group, expected), np.bincount(group, counts)
+    assert e.size > 1, "one cell only: there is nothing to test"
+    return stats.chisquare(c, e).pvalue
+
+
+def same(a, b):
+    """Two pytrees are the same: structure, types and every bit."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for v, w in zip(jax.tree.leaves(a), jax.tree.leaves(b)):
+        assert np.asarray(v).dtype == np.asarray(w).dtype
+        np.testing.assert_array_equal(np.asarray(v), np.asarray(w))
+
+
+# ---------------------------------------------------------------- maps: (builder, n_in)
+
+MAPS = {
+    "dense": (lambda key: Dense(4, 6, key=key), 4),
+    "dense without bias": (lambda key: Dense(4, 3, bias=False, key=key), 4),
+    "tanh": (lambda key: Tanh(), 5),
+    "relu": (lambda key: ReLU(), 5),
+    "sigmoid": (lambda key: Sigmoid(), 5),
+    "net tanh": (lambda key: Net.dense(4, (5, 3), "tanh", key=key), 4),
+    "net relu": (lambda key: Net.dense(4, (5,), "relu", key=key), 4),
+    "empty net": (lambda key: Net.dense(4, (), key=key), 4),
+    "causal": (lambda key: CausalDense(7), 7),
+    "causal, ragged blocks": (lambda key: CausalDense(8, block=3), 8),
+    "causal, whole blocks": (lambda key: CausalDense(8, block=4), 8),
+    "causal, one unit": (lambda key: CausalDense(1), 1),
+}
+CAUSAL_MAPS = [name for name in MAPS if name.startswith("causal")]
+
+
+@lru_cache
+def make_map(name, grid=None):
+    build_map, n_in = MAPS[name]
+    return randomised(build_map(jax.random.key(0)), sorted(MAPS).index(name), grid=grid), n_in
+
+
+# ---------------------------------------------------------------- layers: n_c -> layer; each with and without context
+
+N_C = 3
+_LAYERS = {
+    "factorial": lambda n_c, key: Factorial(6, n_c, key=key),
+    "linear": lambda n_c, key: LinearAutoregressive(7, n_c, key=key),
+    "linear, ragged blocks": lambda n_c, key: with_block(LinearAutoregressive(8, n_c, key=key), 3),
+    "linear, whole blocks": lambda n_c, key: with_block(LinearAutoregressive(6, n_c, key=key), 2),
+    "linear, one unit": lambda n_c, key: LinearAutoregressive(1, n_c, key=key),
+    "nade": lambda n_c, key: NADE(6, n_c, n_hidden=(5,), key=key),
+    "nade, ragged blocks": lambda n_c, key: with_fields(NADE(7, n_c, n_hidden=(4,), key=key), block=3),
+    "nade, deep and masked": lambda n_c, key: NADE(
+        5, n_c, n_hidden=(4, 3), activation="tanh", masked=True, key=key
+    ),
+    "eonade": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4,), n_orderings=3, key=key),
+    "eonade, deep": lambda n_c, key: EoNADE(
+        5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key
+    ),
+    "mixture": lambda n_c, key: Mixture(6, n_c, n_components=3, key=key),
+}
+LAYERS = {name + (" | c" if n_c else ""): partial(f, n_c) for name, f in _LAYERS.items() for n_c in (0, N_C)}
+AUTOREGRESSIVE = [name for name in LAYERS if not name.startswith(("factorial", "eonade"))]
+
+
+@lru_cache
+def make_layer(name, grid=None):
+    """(layer, a context or None), the same ones for the same name."""
+    seed = 100 + sorted(LAYERS).index(name)
+    layer = randomised(LAYERS[name](key=jax.random.key(seed)), seed, grid=grid)
+    c = np.round(4 * np.random.default_rng(seed).normal(size=N_C)) / 4 if "| c" in name else None
+    return layer, None if c is None else jnp.asarray(c, jnp.float32)
+
+
+# ---------------------------------------------------------------- models
+
+
+def _arch(n_h=(), **fields):
+    small = {"n_d": (3,), "n_nade": (4,), "n_orderings": 3, "n_components": 3}
+    return Architecture(n_h=n_h, **(small | fields))
+
+
+# name: (architecture, n_x, n_context)
+MODELS = {
+    "factorial": (_arch(visible="factorial"), 4, 0),
+    "fvsbn": (_arch(visible="linear"), 6, 0),
+    "nade": (_arch(visible="nade", n_nade=(4, 3)), 6, 0),
+    "eonade": (_arch(visible="eonade"), 5, 0),
+    "mixture": (_arch(visible="mixture"), 5, 0),
+    "fvsbn | c": (_arch(visible="linear", n_d=()), 5, 2),
+    "1 factorial": (_arch((4,), visible="factorial"), 5, 0),
+    "1 linear, linear encoder": (_arch((4,), visible="linear", encoder="linear"), 5, 0),
+    "1 linear | c": (_arch((3,), visible="linear"), 4, 2),
+    "1 nade, nade encoder": (_arch((3,), visible="nade", encoder="nade", prior="nade"), 4, 0),
+    "1 eonade": (_arch((3,), visible="eonade", prior="eonade"), 4, 0),
+    "1 mixture": (_arch((3,), visible="mixture", prior="mixture", activation="relu"), 4, 0),
+    "1 fdarn": (_arch((4,), encoder_d=(3, 2), decoder_d=(), visible="factorial"), 5, 0),
+    "2": (_arch((3, 2), visible="linear"), 4, 0),
+    "2 skip": (_arch((3, 2), visible="linear", skip=True), 4, 0),
+    "2 skip, linear encoder | c": (
+        _arch((3, 2), visible="factorial", encoder="linear", skip=True, n_d=()),
+        4,
+        2,
+    ),
+    "3": (_arch((2, 3, 2), visible="factorial"), 3, 0),
+    "3 skip": (_arch((2, 3, 2), visible="linear", skip=True), 3, 0),
+}
+DEEP = [name for name in MODELS if MODELS[name][0].n_h]
+
+
+@lru_cache
+def make_model(name):
+    """(model, context or None)."""
+    arch, n_x, n_context = MODELS[name]
+    seed = 500 + sorted(MODELS).index(name)
+    model = randomised(build(arch, n_x, n_context=n_context, key=jax.random.key(seed)), seed, scale=0.8)
+    c = np.random.default_rng(seed).normal(size=n_context).astype(np.float32) if n_context else None
+    return model, c
+
+
+def split_code(model, codes):
+    return tuple(np.split(codes, np.cumsum(model.n_h)[:-1], axis=-1)) if model.n_h else ()
+
+
+@eqx.filter_jit
+def joint(model, context, x, h):
+    """log p(x,h) and log q(h|x) for all rows against all codes."""
+    pair = lambda x, h: (model.log_p(x, h, context), model.log_q(h, x, context))  # noqa: E731
+    return jax.vmap(jax.vmap(pair, (None, 0)), (0, None))(x, h)
+
+
+def joint_of(model, c):
+    """log p(x,h) and log q(h|x) as (2^n_x, 2^n_h) arrays over all states."""
+    h = split_code(model, states(sum(model.n_h)))
+    if not model.n_h:  # no code is one code; vmap wants an axis all the same
+        one = jax.vmap(lambda x: (model.log_p(x, (), c), model.log_q((), x, c)))
+        return tuple(
+            np.asarray(v, np.float64)[:, None] for v in eqx.filter_jit(one)(jnp.asarray(states(model.n_x)))
+        )
+    return tuple(np.asarray(v, np.float64) for v in joint(model, c, states(model.n_x), h))
+
+
+@lru_cache
+def table(name):
+    """`joint_of` a model of the list."""
+    return joint_of(*make_model(name))

@@ -1,0 +1,189 @@
+"""The equations as loops in plain NumPy, double precision. Of darn they use nothing but the arrays.
+
+Numbers in brackets are the paper's equations.
+"""
+
+import itertools
+import math
+
+import numpy as np
+
+
+def f64(w):
+    return np.asarray(w, np.float64)
+
+
+def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+# ---------------------------------------------------------------- maps
+
+
+def apply(m, c):
+    """A deterministic map."""
+    kind = type(m).__name__
+    c = f64(c)
+    if kind == "Tanh":
+        return np.tanh(c)
+    if kind == "ReLU":
+        return np.where(c > 0, c, 0.0)
+    if kind == "Sigmoid":
+        return sigmoid(c)
+    if kind == "Dense":
+        out = np.array([sum(w * v for w, v in zip(row, c)) for row in f64(m.W)])
+        return out if m.b is None else out + f64(m.b)
+    if kind == "Net":
+        for f in m.maps:
+            c = apply(f, c)
+        return c
+    if kind == "CausalDense":
+        W = f64(m.W)
+        return np.array([sum(W[j, i] * c[i] for i in range(j)) for j in range(len(c))])
+    raise NotImplementedError(f"write down the equation of {kind} here")
+
+
+# ---------------------------------------------------------------- layers
+
+
+def _from_context(U, c, n):
+    return np.zeros(n) if U is None else apply(U, c)
+
+
+def _bits(y, p):
+    return sum(math.log(p_j if y_j else 1 - p_j) for y_j, p_j in zip(y, p))
+
+
+def factorial(layer, y, c):
+    """(6)"""
+    return _bits(y, sigmoid(f64(layer.b) + _from_context(layer.U, c, layer.n)))
+
+
+def linear(layer, y, c):
+    """(2) and (5): row j of W onto unit j, from the units before it."""
+    a = f64(layer.b) + _from_context(layer.U, c, layer.n) + apply(layer.W, y)
+    return _bits(y, sigmoid(a))
+
+
+def nade(layer, y, c, order=None):
+    """Larochelle & Murray (2011), units in the given order; M: the mask's weights of Uria et al. (2013)."""
+    b = f64(layer.b) + _from_context(layer.U, c, layer.n)
+    e = f64(layer.e) + _from_context(layer.A, c, len(layer.e))
+    V, R = f64(layer.V), f64(layer.R)
+    known, total = [], 0.0
+    for j in range(layer.n) if order is None else order:
+        inside = e.copy()
+        for i in known:
+            inside = inside + y[i] * V[i]
+            if layer.M is not None:
+                inside = inside + f64(layer.M)[i]
+        d = apply(layer.net, apply(layer.act, inside))
+        p = sigmoid(b[j] + R[j] @ d)
+        total += math.log(p if y[j] else 1 - p)
+        known.append(j)
+    return total
+
+
+def eonade(layer, y, c):
+    """The mean probability over the K orders."""
+    orders = np.asarray(layer.orders)
+    return math.log(sum(math.exp(nade(layer.core, y, c, order)) for order in orders) / len(orders))
+
+
+def eonade_all_orders(layer, y, c):
+    """The mean log-probability over every order there is: what EoNADE is trained on."""
+    orders = list(itertools.permutations(range(layer.n)))
+    return sum(nade(layer.core, y, c, order) for order in orders) / len(orders)
+
+
+def mixture(layer, y, c):
+    """sum_k pi_k prod_j p_kj."""
+    K = len(layer.pi)
+    weights = np.exp(f64(layer.pi) + _from_context(layer.G, c, K))
+    weights = weights / weights.sum()
+    base = f64(layer.b) + _from_context(layer.U, c, layer.n)
+    return math.log(sum(weights[k] * math.exp(_bits(y, sigmoid(base + f64(layer.B)[k]))) for k in range(K)))
+
+
+LAYERS = {
+    "Factorial": factorial,
+    "LinearAutoregressive": linear,
+    "NADE": nade,
+    "EoNADE": eonade,
+    "Mixture": mixture,
+}
+
+
+def log_prob(layer, y, c=None):
+    return LAYERS[type(layer).__name__](layer, f64(y), None if c is None else f64(c))
+
+
+# ---------------------------------------------------------------- stacks
+
+
+def _given(conditional, parents):
+    parents = [f64(p) for p in parents if p is not None]
+    if not parents:
+        return None
+    c = np.concatenate(parents)
+    return c if conditional.net is None else apply(conditional.net, c)  # (9)
+
+
+def log_p(model, x, h, context=None):
+    """log p(x, h), (7): every layer given the one above it, or all above it, and the context."""
+    total = 0.0
+    levels = [x, *h]
+    for l, part in enumerate(model.decoder):
+        above = levels[l + 1 :] if model.skip else levels[l + 1 : l + 2]
+        total += log_prob(part.layer, levels[l], _given(part, [*above, context]))
+    return total
+
+
+def log_q(model, h, x, context=None):
+    """log q(h | x), (8)."""
+    total = 0.0
+    levels = [x, *h]
+    for k, part in enumerate(model.encoder):
+        below = levels[: k + 1] if model.skip else levels[k : k + 1]
+        total += log_prob(part.layer, levels[k + 1], _given(part, [*below, context]))
+    return total
+
+
+def codes(model):
+    """Every h, as a tuple of layers."""
+    each = [list(itertools.product((0.0, 1.0), repeat=n)) for n in model.n_h]
+    return list(itertools.product(*each))
+
+
+def exact(model, x, context=None):
+    """log p(x) = log sum_h p(x, h)."""
+    return math.log(sum(math.exp(log_p(model, x, h, context)) for h in codes(model)))
+
+
+def expected_description_length(model, x, context=None):
+    """(14)"""
+    total = 0.0
+    for h in codes(model):
+        q = log_q(model, h, x, context)
+        total += math.exp(q) * (q - log_p(model, x, h, context))
+    return total
+
+
+# ---------------------------------------------------------------- optimiser
+
+
+class RMSprop:
+    """Graves (2013), the lines of its Eqs. (38) to (41)."""
+
+    def __init__(self, w, lr, decay=0.95, momentum=0.9, eps=1e-4):
+        self.w, self.lr, self.decay, self.momentum, self.eps = f64(w), lr, decay, momentum, eps
+        self.n = np.zeros_like(self.w)
+        self.m = np.zeros_like(self.w)
+        self.d = np.zeros_like(self.w)
+
+    def step(self, g):
+        self.n = self.decay * self.n + (1 - self.decay) * g**2
+        self.m = self.decay * self.m + (1 - self.decay) * g
+        self.d = self.momentum * self.d - self.lr * g / np.sqrt(np.maximum(self.n - self.m**2, 0) + self.eps)
+        self.w = self.w + self.d
+        return self.w
