@@ -2,8 +2,8 @@
 
 For each row of a toy distribution the estimate is drawn many times. With g the exact gradient of the expected
 description length and m the mean of the draws, over all rows together: relative bias |m - g| / |g|, which an
-unbiased estimator shows too, at the size of its Monte Carlo noise (`floor`); variance: of one estimate, summed
-over the weights, mean over the rows.
+unbiased estimator shows too, at the size of its Monte Carlo noise (`floor`); variance: of one estimate, the
+sum over weights, the mean over rows.
 """
 
 import argparse
@@ -165,7 +165,7 @@ def main(argv: list[str] | None = None) -> dict:
     args = parser.parse_args(argv)
     out = args.out or ROOT / "results" / "bench" / f"estimators{'-quick' if args.quick else ''}.json"
     record = environment(" ".join(["python -m benchmarks.estimators", *argv]), args.seed)
-    record["rows"] = measure(*((1, 1) if args.quick else (40, 50)), args.seed)
+    record["rows"] = measure(*((1, 1) if args.quick else (20, 50)), args.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
     print(table(record["rows"]))

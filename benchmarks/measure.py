@@ -67,6 +67,14 @@ def calibrate(way: Way, seconds: float) -> int:
     return n
 
 
+def repeat(way: Way, n: int, seconds: float) -> tuple[int, float]:
+    """(times done, seconds) of one repeat: n times, and again n if a slow calibration made n too small."""
+    done, took = n, timed(way, n)
+    while took < seconds:
+        done, took = done + n, took + timed(way, n)
+    return done, took
+
+
 def faster(a: Way, b: Way) -> Way:
     """The better of two ways to do the same, by two warm runs each."""
     for way in (a, b):
@@ -86,12 +94,14 @@ def compare(work: Comparison, effort: Effort) -> dict:
                 raise
             skipped[way.name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
             continue
-        ready.append((way, {"n": n, "amount": way.amount, "first_call_s": first, "seconds": []}))
+        ready.append((way, {"amount": way.amount, "first_call_s": first, "n": n, "times": [], "seconds": []}))
     for _ in range(effort.repeats):
         for way, found in ready:
-            found["seconds"].append(timed(way, found["n"]))
+            done, took = repeat(way, found["n"], effort.seconds)
+            found["times"].append(done)
+            found["seconds"].append(took)
     for way, found in ready:
-        found["rates"] = [found["n"] * way.amount / s for s in found["seconds"]]
+        found["rates"] = [n * way.amount / s for n, s in zip(found["times"], found["seconds"])]
         found["rate"] = statistics.median(found["rates"])
     ways = {way.name: found for way, found in ready}
     ours = ways[work.ours.name]

@@ -29,14 +29,14 @@ def main(argv: list[str] | None = None) -> dict:
         return _check(args.seed)
     out = args.out or _default_out(args.only, args.quick)
     record = environment(" ".join(["python -m benchmarks", *argv]), args.seed)
+    out.parent.mkdir(parents=True, exist_ok=True)
     effort = QUICK if args.quick else FULL
     record |= {"effort": vars(effort), "rows": []}
     for name in [args.only] if args.only else ROWS:
         for work in ROWS[name](args.quick, args.seed):
             print(f"{work.name} ...", file=sys.stderr, flush=True)
             record["rows"].append(compare(work, effort))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(record, indent=1) + "\n")
+            out.write_text(json.dumps(record, indent=1) + "\n")  # row by row: an interrupted run is not lost
     print(table(record["rows"]))
     return record
 

@@ -26,13 +26,13 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
         others = [Way("jitted step in a Python loop", step_loop(program, model, x, seed), steps)]
         skipped = {}
         torch, why = torch_module()
-        for name, compiled in (("PyTorch, eager", False), ("PyTorch, torch.compile", True)):
+        for name, mode in torch_modes().items():
             if torch is None:
                 skipped[name] = why
-            elif quick and compiled:
+            elif quick and mode:
                 skipped[name] = "quick"  # compiling takes longer than all the rest
             else:
-                others.append(Way(name, torch_loop(model, x, compiled), steps, optional=compiled))
+                others.append(Way(name, torch_loop(model, x, mode), steps, optional=mode is not None))
         yield Comparison(
             f"training, {size.name}, batch {BATCH}",
             "steps/s",
@@ -77,7 +77,15 @@ def step_loop(program: Program, model, x: np.ndarray, seed: int):
     return run
 
 
-def torch_loop(model, x: np.ndarray, compiled: bool):
+def torch_modes() -> dict[str, str | None]:
+    """Ways to run PyTorch here: name -> torch.compile's mode."""
+    modes = {"PyTorch, eager": None, "PyTorch, torch.compile": "default"}
+    if jax.default_backend() == "gpu":
+        modes["PyTorch, torch.compile, CUDA graphs"] = "reduce-overhead"
+    return modes
+
+
+def torch_loop(model, x: np.ndarray, mode: str | None):
     """PyTorch's turn; built at the first call, so that what fails does so where it can be left out."""
     trainer = None
 
@@ -86,7 +94,7 @@ def torch_loop(model, x: np.ndarray, compiled: bool):
         if trainer is None:
             from benchmarks.torch_twin import Trainer
 
-            trainer = Trainer(model, x, BATCH, LR, compiled=compiled)
+            trainer = Trainer(model, x, BATCH, LR, mode=mode)
         return trainer.epochs(n)
 
     return run

@@ -66,7 +66,9 @@ class Likelihood:
         return out
 
 
-def evaluate(model: Stack, x, *, context=None, n_samples: int = 1000, repeats: int = 10, seed: int = 0, **options):
+def evaluate(
+    model: Stack, x, *, context=None, n_samples: int = 1000, repeats: int = 10, seed: int = 0, **options
+):
     """Exact where the code is small enough (or there is none), else importance sampling."""
     if sum(model.n_h) <= EXACT_LIMIT:
         return exact(model, x, context=context, **options)
@@ -97,7 +99,7 @@ def _table(model, x, context, first, chunk):
         return model.log_p_layers(x, h, context), model.log_q_layers(h, x, context)
 
     number = first + jnp.arange(chunk)
-    codes = ((number[:, None] >> jnp.arange(n - 1, -1, -1)) & 1).astype(x.dtype)
+    codes = ((number[:, None] >> jnp.arange(n - 1, -1, -1)[None]) & 1).astype(x.dtype)
     # Rows outside, codes inside: what depends on the code alone is computed once for all rows, and the other way.
     return jax.vmap(jax.vmap(pair, (None, None, 0)), (0, 0, None))(x, context, codes)
 
@@ -123,7 +125,9 @@ def exact(model: Stack, x, *, context=None, progress=None) -> Likelihood:
         raise DarnError(
             f"the model has {n} stochastic units: 2^{n} codes cannot be summed; use importance sampling"
         )
-    floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
+    floats = 1 << (
+        24 if jax.default_backend() == "cpu" else 28
+    )  # logits at once; a CPU slows down beyond this
     pairs = max(floats // _width(model), 1)
     chunk = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
     size = max(min(pairs // chunk, len(x)), 1)
@@ -143,32 +147,54 @@ def exact(model: Stack, x, *, context=None, progress=None) -> Likelihood:
 # ---------------------------------------------------------------- importance sampling
 
 
-@eqx.filter_jit
-def _weigh(model, x, context, keys, goal, chunk, carry):
-    """Adds samples up to number `goal` to each row's running sums of the weights w = p(x,h)/q(h|x)."""
+def _draw(model, x, context, keys, number):
+    """log p and log q by layer, (rows, samples) each, of the samples with these numbers."""
 
-    def log_weight(key, x, context, i):
+    def one(key, x, context, i):
         h = model.encode(x, context, key=jax.random.fold_in(key, i))
-        return model.log_p(x, h, context) - model.log_q(h, x, context)
+        return model.log_p_layers(x, h, context), model.log_q_layers(h, x, context)
 
-    table = jax.vmap(jax.vmap(log_weight, (None, None, None, 0)), (0, 0, 0, None))
+    return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
 
-    def body(carry):
-        drawn, top, total, squares, bound = carry
-        number = drawn + jnp.arange(chunk)
-        log_w = table(keys, x, context, number)  # (rows, chunk)
-        valid = number < goal
-        masked = jnp.where(valid, log_w, -jnp.inf)
-        new = jnp.maximum(top, jnp.max(masked, axis=1))
-        shrink, w = jnp.exp(top - new), jnp.exp(masked - new[:, None])
-        total = total * shrink + jnp.sum(w, axis=1)
-        squares = squares * shrink**2 + jnp.sum(w * w, axis=1)
-        end = jnp.minimum(drawn + chunk, goal)
-        mean = jnp.sum(jnp.where(valid, -log_w, 0), axis=1) / (end - drawn)
-        bound = bound + (mean - bound) * ((end - drawn) / end)  # a running mean: a sum would outgrow float32
-        return end, new, total, squares, bound
 
-    return lax.while_loop(lambda carry: carry[0] < goal, body, carry)
+def _add(sums, log_p, log_q, number, goal):
+    """Adds the samples numbered below `goal` to each row's running sums of the weights w = p(x,h)/q(h|x)."""
+    drawn, top, total, squares, bound = sums
+    log_w = sum(log_p) - sum(log_q, start=jnp.zeros(()))
+    valid = (number < goal)[None]
+    masked = jnp.where(valid, log_w, -jnp.inf)
+    new = jnp.maximum(top, jnp.max(masked, axis=1))
+    shrink, w = jnp.exp(top - new), jnp.exp(masked - new[:, None])
+    total = total * shrink + jnp.sum(w, axis=1)
+    squares = squares * shrink**2 + jnp.sum(w * w, axis=1)
+    end = jnp.minimum(drawn + len(number), goal)
+    count = (end - drawn).astype(log_w.dtype)
+    mean = jnp.sum(jnp.where(valid, -log_w, 0), axis=1) / count
+    bound = bound + (mean - bound) * (count / end.astype(log_w.dtype))  # a running mean: a sum outgrows float32
+    return end, new, total, squares, bound
+
+
+@eqx.filter_jit
+def _weigh_in_one(model, x, context, keys, goal, chunk, sums):
+    def body(sums):
+        number = sums[0] + jnp.arange(chunk)
+        return _add(sums, *_draw(model, x, context, keys, number), number, goal)
+
+    return lax.while_loop(lambda sums: sums[0] < goal, body, sums)
+
+
+_draw_alone, _add_alone = eqx.filter_jit(_draw), jax.jit(_add)
+
+
+def _weigh(model, x, context, keys, goal, chunk, sums):
+    """The running sums after sample number `goal` of every row."""
+    if jax.default_backend() != "cpu":
+        return _weigh_in_one(model, x, context, keys, jnp.asarray(goal, jnp.int32), chunk, sums)
+    while sums[0] < goal:  # two programs on a CPU: see `_accumulate`
+        number = sums[0] + jnp.arange(chunk)
+        parts = _draw_alone(model, x, context, keys, number)
+        sums = _add_alone(sums, *parts, number, jnp.asarray(goal, jnp.int32))
+    return sums
 
 
 def importance(
@@ -202,7 +228,7 @@ def importance(
             zero = jnp.zeros(size)
             carry = (jnp.asarray(0, jnp.int32), jnp.full(size, -1e30), zero, zero, zero)
             for i, goal in enumerate(marks):
-                carry = _weigh(model, rows, side, keys, jnp.asarray(goal, jnp.int32), chunk, carry)
+                carry = _weigh(model, rows, side, keys, goal, chunk, carry)
                 estimates[r, i, here] = np.asarray(carry[1] + jnp.log(carry[2]))[:count] - np.log(goal)
             total, squares, mean = (np.asarray(v, np.float64)[:count] for v in carry[2:])
             ess[here] += total**2 / squares / repeats

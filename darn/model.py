@@ -47,7 +47,9 @@ class Stack(eqx.Module):
             raise ValueError("a decoder has one conditional more than its encoder: the visible layer's")
         for up, down in zip(self.encoder, self.decoder[1:]):
             if up.layer.n != down.layer.n:
-                raise ValueError(f"encoder layer of {up.layer.n} units over a decoder layer of {down.layer.n}")
+                raise ValueError(
+                    f"encoder layer of {up.layer.n} units over a decoder layer of {down.layer.n}"
+                )
 
     @property
     def n_x(self) -> int:

@@ -1,6 +1,7 @@
 """Where a number comes from: versions, commit, device, command."""
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 import sys
@@ -19,10 +20,13 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, marked where files have changed; None outside of one."""
+    """The commit of the checkout this package runs from, marked where files have changed.
+
+    Outside of a checkout (a copy sent to another machine) it is what DARN_COMMIT says, or None.
+    """
     here = Path(__file__).resolve().parent.parent
     if not (here / ".git").exists():
-        return None
+        return os.environ.get("DARN_COMMIT")
 
     def git(*words):
         return subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
@@ -43,8 +47,6 @@ def device() -> str:
 
     kind = jax.devices()[0].device_kind
     if jax.default_backend() == "cpu":
-        import os
-
         return f"{platform.processor() or platform.machine()} CPU, {os.cpu_count()} cores"
     return kind
 

@@ -3,11 +3,18 @@
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most of the time goes into compiling programs that run for a moment.
+# `XLA_FLAGS= pytest` optimises them in full.
+QUICK = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    " --xla_cpu_use_fusion_emitters=false"
+)
+os.environ.setdefault("XLA_FLAGS", QUICK)
 
-import itertools
+import itertools  # noqa: E402
 
-import jax
-import pytest
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

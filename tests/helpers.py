@@ -1,4 +1,4 @@
-"""The lists that the laws run over, and a few small tools. A new class inherits every law by adding a line here.
+"""The lists that the laws run over, and a few small tools. A new class inherits every law by a line here.
 
 Weights are random everywhere: at their initial zeros, most mistakes cannot be seen.
 """
@@ -52,7 +52,7 @@ def with_block(layer, block):
 @lru_cache
 def states(n):
     """Every vector of n bits, (2^n, n), the first bit the slowest."""
-    return np.array(list(itertools.product((0, 1), repeat=n)), np.float32).reshape(-1, n)
+    return np.array(list(itertools.product((0, 1), repeat=n)), np.float32).reshape(2**n, n)
 
 
 def number(bits):
@@ -116,7 +116,7 @@ def make_map(name, grid=None):
     return randomised(build_map(jax.random.key(0)), sorted(MAPS).index(name), grid=grid), n_in
 
 
-# ---------------------------------------------------------------- layers: n_c -> layer; each with and without context
+# ---------------------------------------------------------------- layers, each with and without context
 
 N_C = 3
 _LAYERS = {
@@ -200,24 +200,21 @@ def split_code(model, codes):
 
 
 @eqx.filter_jit
-def joint(model, context, x, h):
-    """log p(x,h) and log q(h|x) for all rows against all codes."""
-    pair = lambda x, h: (model.log_p(x, h, context), model.log_q(h, x, context))  # noqa: E731
-    return jax.vmap(jax.vmap(pair, (None, 0)), (0, None))(x, h)
+def _joint(model, context, x, codes):
+    def pair(x, code):
+        h = tuple(jnp.split(code, np.cumsum(model.n_h)[:-1])) if model.n_h else ()
+        return model.log_p(x, h, context), model.log_q(h, x, context)
+
+    return jax.vmap(jax.vmap(pair, (None, 0)), (0, None))(x, codes)
 
 
-def joint_of(model, c):
+def joint(model, c):
     """log p(x,h) and log q(h|x) as (2^n_x, 2^n_h) arrays over all states."""
-    h = split_code(model, states(sum(model.n_h)))
-    if not model.n_h:  # no code is one code; vmap wants an axis all the same
-        one = jax.vmap(lambda x: (model.log_p(x, (), c), model.log_q((), x, c)))
-        return tuple(
-            np.asarray(v, np.float64)[:, None] for v in eqx.filter_jit(one)(jnp.asarray(states(model.n_x)))
-        )
-    return tuple(np.asarray(v, np.float64) for v in joint(model, c, states(model.n_x), h))
+    found = _joint(model, c, jnp.asarray(states(model.n_x)), jnp.asarray(states(sum(model.n_h))))
+    return tuple(np.asarray(v, np.float64) for v in found)
 
 
 @lru_cache
 def table(name):
-    """`joint_of` a model of the list."""
-    return joint_of(*make_model(name))
+    """`joint` of a model of the list."""
+    return joint(*make_model(name))

@@ -209,7 +209,7 @@ def test_log_prob_is_the_chain_rule_over_logits(name):
 
 @autoregressive
 def test_chain_equals_start_read_write(name):
-    """Weights on a coarse grid, so that the sums are exact in any order and ties cannot be broken by rounding."""
+    """Weights on a coarse grid, so that sums are exact in any order and rounding decides no tie."""
     layer, _, seen = look(name, grid=1 / 8)
     (y, a), walked = seen["chain"], seen["walk along the chain"]
     np.testing.assert_array_equal(y, seen["u"] < reference.sigmoid(walked.astype(np.float64)))
@@ -251,7 +251,7 @@ def test_scores_and_slopes_are_finite_at_extreme_logits(name):
 
 @layers
 def test_bias_from_mean(name):
-    layer, c = make_layer(name)
+    layer, _ = make_layer(name)
     mean = np.linspace(0.1, 0.8, layer.n, dtype=np.float32)
     b = layer.with_bias(jnp.asarray(mean))
     b = (b.core if isinstance(b, EoNADE) else b).b

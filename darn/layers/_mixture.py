@@ -28,7 +28,9 @@ class Mixture(AbstractAutoregressive):
         k_b, k_u, k_g = jax.random.split(key, 3)
         self.n = n
         self.b = jnp.zeros(n)
-        self.B = 0.5 * jax.random.normal(k_b, (n_components, n))  # apart, or all components would learn the same
+        self.B = 0.5 * jax.random.normal(
+            k_b, (n_components, n)
+        )  # apart, or all components would learn the same
         self.pi = jnp.zeros(n_components)
         self.U = Dense(n_c, n, bias=False, key=k_u) if n_c else None
         self.G = Dense(n_c, n_components, bias=False, key=k_g) if n_c else None

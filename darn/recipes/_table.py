@@ -53,7 +53,8 @@ RECIPES: dict[str, Recipe] = {
         lr=3e-5,
         schedule="half",
         epochs=1200,
-        validate_every=20,
+        validate_every=50,
+        weight_decay=4e-4,  # of 0, 3e-5, 1e-4, 2e-4, 4e-4, 1e-3: validation bound 90.75 without it, 88.58 with
     ),
 }
 

@@ -24,7 +24,9 @@ from darn.model_file import save_model
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
 from darn.training._step import DeviceRows, Program, to_host
 
-CALL_SECONDS = 0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
+CALL_SECONDS = (
+    0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
+)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,16 @@ def fit(
     n_valid = max(1, 5000 // len(valid)) if model.n_layers else 1
     state = program.start(model)
     best = jax.tree.map(jnp.copy, program.kept(state))
-    host = {"epoch": 0, "bound": math.inf, "best": 0, "since": 0, "lines": 0, "seconds": 0.0, "sums": None, "seen": 0}
+    host = {
+        "epoch": 0,
+        "bound": math.inf,
+        "best": 0,
+        "since": 0,
+        "lines": 0,
+        "seconds": 0.0,
+        "sums": None,
+        "seen": 0,
+    }
     checkpoint = folder / "checkpoint.safetensors" if folder else None
     if resume and checkpoint is not None and checkpoint.exists():
         (state, best), host = load_checkpoint(checkpoint, (state, best))
@@ -143,7 +154,9 @@ def fit(
             else:
                 compiled.add("epochs")
             if not math.isfinite(metrics["bound"]):
-                save_best = f"the model of epoch {host['best']} is kept" if host["lines"] else "nothing was learned"
+                save_best = (
+                    f"the model of epoch {host['best']} is kept" if host["lines"] else "nothing was learned"
+                )
                 keep_model()
                 raise DarnError(
                     f"the loss is no longer a finite number in epoch {host['epoch'] + count}; {save_best}"
@@ -163,7 +176,12 @@ def fit(
                     host["since"] += 1
                 mean = {k: np.divide(v, host["seen"]).tolist() for k, v in host["sums"].items()}
                 price = np.asarray(state.price).tolist()
-                row = {"epoch": host["epoch"], "step": host["epoch"] * n_steps, "train": mean, "valid": measured}
+                row = {
+                    "epoch": host["epoch"],
+                    "step": host["epoch"] * n_steps,
+                    "train": mean,
+                    "valid": measured,
+                }
                 journal.add(row | ({"price": price} if config.sparsity else {}))
                 host.update(lines=host["lines"] + 1, sums=None, seen=0)
             bar.update(host, metrics["bound"], count * n_steps / took)

@@ -51,7 +51,10 @@ def make_schedule(config: Training, n_steps: int):
     """The learning rate as a function of the step."""
     lr = config.lr
     if config.schedule == "half":
-        parts = [optax.constant_schedule(lr), optax.linear_schedule(lr, 0.01 * lr, max(n_steps - n_steps // 2, 1))]
+        parts = [
+            optax.constant_schedule(lr),
+            optax.linear_schedule(lr, 0.01 * lr, max(n_steps - n_steps // 2, 1)),
+        ]
         return optax.join_schedules(parts, [n_steps // 2])
     if config.schedule == "linear":
         return optax.linear_schedule(lr, 0.01 * lr, n_steps)
@@ -81,6 +84,8 @@ def make_optimizer(config: Training, n_steps: int) -> optax.GradientTransformati
     names = optimizer_names()
     if config.optimizer not in names:
         near = difflib.get_close_matches(config.optimizer, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "; use rmsprop_graves, or an optax optimiser's name"
+        hint = (
+            f"; did you mean {near[0]!r}?" if near else "; use rmsprop_graves, or an optax optimiser's name"
+        )
         raise DarnError(f"there is no optimizer {config.optimizer!r}{hint}")
     return getattr(optax, config.optimizer)(schedule)

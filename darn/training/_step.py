@@ -118,7 +118,9 @@ class Program:
             model = self.model(params)
             one = lambda x, context, key: self.loss(model, x, context, state.price, key=key)  # noqa: E731
             losses, dl = jax.vmap(one)(batch.x, batch.context, keys)
-            return jnp.mean(losses) + _penalty(model, self.config), jax.tree.map(partial(jnp.mean, axis=0), dl)
+            return jnp.mean(losses) + _penalty(model, self.config), jax.tree.map(
+                partial(jnp.mean, axis=0), dl
+            )
 
         grads, dl = jax.grad(mean_loss, has_aux=True)(state.params)
         updates, opt = self.optimizer.update(grads, state.opt, state.params)
@@ -134,7 +136,9 @@ class Program:
     def _epochs(self, state: TrainState, rows: DeviceRows, first, count):
         """`count` epochs from number `first` on, in one program; metrics are means over all their steps."""
         order_key, draw_key = jax.random.split(jax.random.key(self.config.seed ^ 0x5EED))
-        used = self.steps_per_epoch * self.batch  # the remainder, another one every epoch, sits this epoch out
+        used = (
+            self.steps_per_epoch * self.batch
+        )  # the remainder, another one every epoch, sits this epoch out
 
         def one_step(carry, index):
             state, sums = carry

@@ -1,0 +1,33 @@
+# Everything runs from a fresh clone: the first target that needs it makes the virtual environment.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types bench clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)  ## train on scikit-learn's digits, score, draw a sheet of samples
+	rm -rf runs/demo
+	$(BIN)/darn train digits --out runs/demo
+	$(BIN)/darn eval runs/demo --baselines
+	$(BIN)/darn sample runs/demo -n 100 --seed 1 --out runs/demo/samples.png
+
+test: $(STAMP)  ## the whole suite; DARN_DATA names the folder of the paper's data, if it is at hand
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+bench: $(STAMP)  ## one JSON and one table, each figure beside what one would write instead
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) runs

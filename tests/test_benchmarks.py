@@ -1,0 +1,56 @@
+"""The benchmarks run, their record is whole, and the PyTorch twin is the same model."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # `benchmarks` is not installed with the package
+
+from benchmarks import measure, run
+
+
+def test_quick_row(tmp_path, capsys):
+    out = tmp_path / "deep" / "bench.json"
+    run.main(["--quick", "--only", "sampling", "--out", str(out)])
+    record = json.loads(out.read_text())
+    assert {"command", "commit", "date", "seed", "device", "threads", "versions", "effort", "rows"} <= set(
+        record
+    )
+    assert record["command"].startswith("python -m benchmarks --quick --only sampling")
+    assert {"python", "jax", "jaxlib", "equinox", "optax", "torch", "numpy"} == set(record["versions"])
+    (row,) = record["rows"]
+    assert len(row["ways"]) == 4
+    for way in row["ways"].values():
+        assert len(way["seconds"]) == len(way["rates"]) == record["effort"]["repeats"]
+        assert way["rate"] > 0
+    assert row["name"] in capsys.readouterr().out
+
+
+def test_ways_take_turns_and_failures_are_named():
+    calls = []
+
+    def broken(n):
+        raise RuntimeError("no compiler here")
+
+    a, b = (measure.Way(name, lambda n, name=name: calls.append((name, n)), 1) for name in "ab")
+    c = measure.Way("c", broken, 1, optional=True)
+    found = measure.compare(measure.Comparison("x", "y/s", a, [b, c]), measure.Effort(repeats=3, seconds=0))
+    assert [name for name, _ in calls[-6:]] == list("ababab")
+    assert found["skipped"] == {"c": "RuntimeError: no compiler here"}
+    assert found["ways"]["a"]["ours_is_times_faster"] == 1
+    assert "no compiler here" in measure.table([found])
+    with pytest.raises(RuntimeError):
+        measure.compare(measure.Comparison("x", "y/s", measure.Way("c", broken, 1), [b]), measure.QUICK)
+
+
+def test_torch_twin_is_the_same_model():
+    torch, why = measure.torch_module()
+    if torch is None:
+        pytest.skip(why)
+    from benchmarks.torch_twin import check
+
+    assert set(check(rtol=1e-4)) == {"loss", "gradient", "step"}

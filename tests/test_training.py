@@ -1,0 +1,412 @@
+"""Laws of training: the optimiser's lines, what a tiny stack can learn, and runs that are broken off."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import reference
+from helpers import randomised, same
+
+from darn import zoo
+from darn.config import Architecture, Training
+from darn.data import Rows
+from darn.errors import DarnError
+from darn.likelihood import exact
+from darn.model_file import load_model
+from darn.training import Program, fit, load_checkpoint, make_optimizer, rmsprop_graves, save_checkpoint
+from darn.training._optim import make_schedule, optimizer_names
+from darn.training._step import DeviceRows
+
+FOUR = np.array([[0, 0, 0, 0, 1, 1], [0, 1, 1, 0, 0, 1], [1, 1, 0, 1, 0, 0], [1, 0, 1, 1, 1, 0]], np.uint8)
+PATTERNS = Rows.from_array(np.tile(FOUR, (5, 1)))
+BASE = Training(lr=0.01, batch=10, epochs=3, checkpoint_every=1e9)
+
+
+@pytest.fixture
+def optax_promotes():
+    """optax's own optimisers raise floats to integer powers: allowed to them, not to us."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def small(n_h=(2,), seed=0, **fields):
+    arch = Architecture(n_h=n_h, **({"n_d": (4,), "visible": "factorial"} | fields))
+    return zoo.build(arch, 6, key=jax.random.key(seed))
+
+
+def go(model, config, **options):
+    return fit(model, PATTERNS, PATTERNS, config, progress=False, **options)
+
+
+# ---------------------------------------------------------------- optimiser
+
+
+def test_rmsprop_follows_the_lines_of_graves():
+    rng = np.random.default_rng(0)
+    w = {"a": rng.normal(size=(3, 2)), "b": rng.normal(size=4)}
+    params = jax.tree.map(lambda v: jnp.asarray(v, jnp.float32), w)
+    ours, lines = rmsprop_graves(0.01), {k: reference.RMSprop(v, 0.01) for k, v in w.items()}
+    state, update = ours.init(params), jax.jit(ours.update)
+    for _ in range(60):
+        g = {k: rng.normal(size=v.shape) * 0.05 + 0.02 for k, v in w.items()}
+        updates, state = update(jax.tree.map(lambda v: jnp.asarray(v, jnp.float32), g), state, params)
+        params = optax.apply_updates(params, updates)
+        for k in w:
+            np.testing.assert_allclose(params[k], lines[k].step(g[k]), rtol=1e-4, atol=1e-5)
+    assert state.count == 60
+
+
+def test_rmsprop_of_a_constant_gradient_is_finite():
+    """n - m^2 tends to zero and rounds below it."""
+    ours = rmsprop_graves(1e-3)
+    params = jnp.ones(3)
+    state, update = ours.init(params), jax.jit(ours.update)
+    for _ in range(300):
+        delta, state = update(jnp.asarray([1e3, -1e5, 1e-8]), state)
+    assert np.all(np.isfinite(delta))
+
+
+def test_schedules():
+    for name, values in {
+        "constant": (1, 1, 1, 1),
+        "half": (1, 1, 1 - 0.99 / 2, 0.01),
+        "linear": (1, 1 - 0.99 / 2, 1 - 0.99 * 3 / 4, 0.01),
+        "cosine": (1, 0.505, 0.01 + 0.99 * (1 + math.cos(0.75 * math.pi)) / 2, 0.01),
+    }.items():
+        with jax.numpy_dtype_promotion("standard"):
+            schedule = make_schedule(replace(BASE, lr=1.0, schedule=name), 100)
+            found = [float(schedule(jnp.asarray(i))) for i in (0, 50, 75, 100)]
+        np.testing.assert_allclose(found, values, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "name", ["adam", "adamw", "sgd", "rmsprop", "adagrad", "lion", "nadam", "radam", "lamb"]
+)
+def test_optax_by_name(name, optax_promotes):
+    assert name in optimizer_names()
+    optimizer = make_optimizer(replace(BASE, optimizer=name, lr=0.1), 10)
+    w = jnp.asarray([1.0, -2.0])
+    state = optimizer.init(w)
+    for _ in range(3):
+        updates, state = optimizer.update(2 * w, state, w)
+        w = optax.apply_updates(w, updates)
+    assert float(jnp.sum(w * w)) < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("adm", "'adam'"), ("rmsprop_grave", "'rmsprop_graves'"), ("zzzz", "optax")]
+)
+def test_unknown_optimizer(name, hint):
+    with pytest.raises(DarnError, match=hint) as e:
+        make_optimizer(replace(BASE, optimizer=name), 10)
+    assert "\n" not in str(e.value)
+
+
+# ---------------------------------------------------------------- learning
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        (zoo.fvsbn(6, key=jax.random.key(0)), replace(BASE, lr=0.03, epochs=200)),
+        (small((3,)), replace(BASE, lr=0.01, epochs=500)),
+        (small((2, 2), skip=True), replace(BASE, lr=0.01, epochs=500)),
+    ],
+    ids=["fvsbn", "one layer", "two layers"],
+)
+def test_four_patterns_are_memorised(model, config):
+    found = go(model, replace(config, validate_every=25))
+    truth = exact(found.model, FOUR)
+    assert math.log(4) - 1e-4 < truth.nll < math.log(4) + 0.1
+    assert truth.nll - 1e-4 < truth.bound < math.log(4) + 0.2
+    assert found.bound == pytest.approx(truth.bound, abs=0.1)
+
+
+def test_sparsity_price_holds_activity_at_its_target():
+    config = replace(BASE, lr=0.003, epochs=2000, validate_every=500, sparsity=0.2)
+    rng = np.random.default_rng(0)
+    rows = Rows.from_array((rng.random((20, 6)) < 0.5).astype(np.uint8))
+    model = small((10,), n_d=())
+    priced, free = (fit(model, rows, rows, c, progress=False) for c in (config, replace(config, sparsity=0)))
+    assert priced.history[-1]["train"]["active"][0] == pytest.approx(2, abs=0.3)
+    assert free.history[-1]["train"]["active"][0] > 3
+    assert priced.history[-1]["price"][0] > 0
+    assert "price" not in free.history[-1]
+
+
+def weights_of(fitted):
+    return jax.tree.leaves(eqx.filter(fitted.model, eqx.is_inexact_array))
+
+
+def test_weight_decay_shrinks_matrices_and_l1_autoregression():
+    model = randomised(zoo.fvsbn(6, key=jax.random.key(0)), 0)
+    config = replace(BASE, epochs=60, validate_every=60)
+    plain, decayed, sparse = (
+        go(model, replace(config, **extra)).model.decoder[0].layer
+        for extra in ({}, {"weight_decay": 0.3}, {"l1": 0.3})
+    )
+    size = lambda layer: float(jnp.sum(jnp.abs(layer.W.weights())))  # noqa: E731
+    assert size(decayed) < 0.8 * size(plain)
+    assert size(sparse) < 0.5 * size(plain)
+    assert np.max(np.abs(decayed.b)) > 0.05  # biases are free
+    # the unused triangle is no weight of the model: L1 leaves it where it was
+    np.testing.assert_array_equal(np.triu(sparse.W.W), np.triu(model.decoder[0].layer.W.W))
+
+
+def test_averaged_weights_are_the_running_mean():
+    model = zoo.fvsbn(6, key=jax.random.key(0))
+    config = replace(BASE, average=0.5, epochs=1)
+    program = Program(model, config, len(PATTERNS))
+    rows = DeviceRows.put(PATTERNS)
+    state = program.start(model)
+    expected = [np.asarray(w, np.float64) for w in jax.tree.leaves(state.params)]
+    step = jax.jit(program.step)
+    for i in range(30):
+        state, _ = step(state, rows.batch(jnp.arange(10)))
+        decay = min(0.5, (1 + i) / (10 + i))
+        new = jax.tree.leaves(state.params)
+        expected = [decay * m + (1 - decay) * np.asarray(w, np.float64) for m, w in zip(expected, new)]
+    for m, w in zip(expected, jax.tree.leaves(state.average)):
+        np.testing.assert_allclose(w, m, rtol=1e-4, atol=1e-6)
+    assert program.kept(state) is state.average
+
+
+def test_step_is_a_step_of_gradient_descent():
+    """sgd on a model without bits: w - lr times the mean gradient over the batch, by hand."""
+    model = randomised(zoo.fvsbn(6, key=jax.random.key(0)), 1)
+    program = Program(model, replace(BASE, optimizer="sgd", lr=0.1), len(PATTERNS))
+    rows = DeviceRows.put(PATTERNS)
+    index = jnp.asarray([0, 1, 2, 6])
+    state, metrics = jax.jit(program.step)(program.start(model), rows.batch(index))
+    x = jnp.asarray(PATTERNS.unpack()[np.asarray(index)], jnp.float32)
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    loss = lambda p: -jnp.mean(jax.vmap(lambda x: eqx.combine(p, static).log_p(x))(x))  # noqa: E731
+    value, g = jax.jit(jax.value_and_grad(loss))(params)
+    for new, w, d in zip(*map(jax.tree.leaves, (state.params, params, g))):
+        np.testing.assert_allclose(new, w - 0.1 * d, rtol=1e-5, atol=1e-6)
+    assert float(metrics["bound"]) == pytest.approx(float(value), abs=1e-5)
+    assert state.step == 1
+
+
+def test_rows_reach_the_device_whole():
+    rng = np.random.default_rng(0)
+    X = (rng.random((7, 13)) < 0.4).astype(np.uint8)
+    context = rng.normal(size=(7, 2)).astype(np.float32)
+    batch = DeviceRows.put(Rows.from_array(X, context=context)).batch(jnp.asarray([3, 0, 6]))
+    np.testing.assert_array_equal(batch.x, X[[3, 0, 6]])
+    np.testing.assert_array_equal(batch.context, context[[3, 0, 6]])
+    grey = Rows(rng.integers(0, 256, (7, 13)).astype(np.uint8), 13, grey=True)
+    np.testing.assert_allclose(DeviceRows.put(grey).batch(jnp.arange(7)).x, grey.unpack(), rtol=1e-6)
+
+
+def test_dynamic_binarisation_draws_afresh_with_the_right_mean():
+    values = np.array([[0, 64, 128, 255]], np.uint8)
+    rows = DeviceRows.put(Rows(np.repeat(values, 4000, axis=0), 4, grey=True))
+    index = jnp.arange(4000)
+    one, two = (np.asarray(rows.batch(index, jax.random.key(k)).x) for k in (0, 1))
+    assert set(np.unique(one)) == {0, 1}
+    assert np.any(one != two)
+    p = values[0] / 255
+    assert np.all(np.abs(one.mean(axis=0) - p) <= 4 * np.sqrt(p * (1 - p) / 4000))
+
+
+def test_dynamic_binarisation_trains():
+    rng = np.random.default_rng(0)
+    grey = Rows(rng.integers(0, 256, (20, 6)).astype(np.uint8), 6, grey=True)
+    config = replace(BASE, epochs=4)
+    found = fit(small(), grey, grey, config, dynamic=True, progress=False)
+    assert all(math.isfinite(row["valid"]["bound"]) for row in found.history)
+    same(found.model, fit(small(), grey, grey, config, dynamic=True, progress=False).model)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"estimator": "disarm"},
+        {"estimator": "reinforce", "n_samples": 2},
+        {"estimator": "straight_through", "log_q": "entropy", "n_samples": 2, "average": 0.9},
+    ],
+)
+def test_options_train(fields):
+    found = go(small((2, 2)), replace(BASE, **fields))
+    assert math.isfinite(found.bound)
+    assert found.epochs == 3
+
+
+def test_observed_context_trains():
+    """Two patterns told apart by the context alone cost nothing in the end."""
+    context = np.tile(np.eye(2, dtype=np.float32), (10, 1))
+    rows = Rows.from_array(np.tile(FOUR[:2], (10, 1)), context=context)
+    model = zoo.build(
+        Architecture(n_h=(), n_d=(), visible="factorial"), 6, n_context=2, key=jax.random.key(0)
+    )
+    found = fit(model, rows, rows, replace(BASE, lr=0.1, epochs=100, validate_every=100), progress=False)
+    assert found.bound < 0.1
+
+
+def test_training_follows_its_seed():
+    one, again, other = (go(small(), replace(BASE, seed=s)) for s in (1, 1, 2))
+    same(one.model, again.model)
+    assert one.history == again.history
+    assert any(np.any(v != w) for v, w in zip(weights_of(one), weights_of(other)))
+
+
+def test_the_model_given_is_left_alone():
+    model = small()
+    before = jax.tree.map(lambda w: np.array(w), eqx.filter(model, eqx.is_inexact_array))
+    go(model, BASE)
+    same(jax.tree.map(np.asarray, eqx.filter(model, eqx.is_inexact_array)), before)
+
+
+# ---------------------------------------------------------------- early stopping
+
+
+def test_the_best_epoch_is_kept(tmp_path):
+    """Trained on two patterns and validated on the other two: it gets worse soon."""
+    train, valid = Rows.from_array(np.tile(FOUR[:2], (10, 1))), Rows.from_array(FOUR[2:])
+    config = replace(BASE, lr=0.02, epochs=400, patience=5)
+    found = fit(zoo.fvsbn(6, key=jax.random.key(0)), train, valid, config, folder=tmp_path, progress=False)
+    bounds = [row["valid"]["bound"] for row in found.history]
+    assert found.bound == min(bounds)
+    assert found.epoch == 1 + int(np.argmin(bounds))
+    assert found.epochs == len(bounds) == found.epoch + 5
+    assert not found.interrupted
+    assert exact(found.model, FOUR[2:]).nll == pytest.approx(found.bound, abs=1e-4)
+    loaded, info = load_model(tmp_path)
+    same(loaded, found.model)
+    assert info["training"] == {"epoch": found.epoch, "valid_bound": found.bound}
+    assert [
+        json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ] == found.history
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+# ---------------------------------------------------------------- runs broken off
+
+LONG = replace(BASE, epochs=150, average=0.9, sparsity=0.3)
+
+SCRIPT = """
+import dataclasses, pathlib, sys
+import jax, numpy as np
+from darn import zoo
+from darn.config import Architecture, Training
+from darn.data import Rows
+from darn.training import fit
+model = zoo.build(Architecture(n_h=(2,), n_d=(4,), visible="factorial"), 6, key=jax.random.key(0))
+rows = Rows.from_array(np.array({rows}, np.uint8))
+fit(model, rows, rows, Training(**{config}), folder=pathlib.Path(sys.argv[1]), progress=False)
+"""
+
+
+def lines(folder):
+    path = folder / "metrics.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def interrupted_by_ctrl_c(folder, config):
+    def press():
+        for _ in range(6000):
+            if len(lines(folder)) >= 10:
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    found = go(small(), config, folder=folder)
+    thread.join()
+    assert found.interrupted
+    assert found.epochs == len(found.history) == len(lines(folder))
+
+
+def killed(folder, config):
+    script = textwrap.dedent(SCRIPT).format(
+        rows=PATTERNS.unpack().tolist(), config=vars(replace(config, checkpoint_every=0.0))
+    )
+    child = subprocess.Popen([sys.executable, "-c", script, str(folder)])
+    try:
+        began = time.monotonic()
+        while len(lines(folder)) < 10:
+            assert child.poll() is None, "the run ended before it could be killed"
+            assert time.monotonic() - began < 120
+            time.sleep(0.005)
+    finally:
+        child.kill()
+    assert child.wait() == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    return folder, go(small(), LONG, folder=folder)
+
+
+@pytest.mark.parametrize("stop", [interrupted_by_ctrl_c, killed])
+def test_resuming_gives_the_same_run_bit_for_bit(stop, tmp_path, unbroken):
+    whole_folder, whole = unbroken
+    stop(tmp_path, LONG)
+    assert 10 <= len(lines(tmp_path)) < 150
+    load_model(tmp_path)  # what lies there is whole at any moment
+    found = go(small(), LONG, folder=tmp_path, resume=True)
+    same(found.model, whole.model)
+    same(load_model(tmp_path)[0], load_model(whole_folder)[0])
+    assert lines(tmp_path) == lines(whole_folder)
+    assert (found.bound, found.epoch, found.epochs) == (whole.bound, whole.epoch, 150)
+    assert not found.interrupted
+
+
+def test_resuming_a_finished_run_changes_nothing(unbroken):
+    folder, whole = unbroken
+    before = lines(folder)
+    found = go(small(), LONG, folder=folder, resume=True)
+    same(found.model, whole.model)
+    assert lines(folder) == before
+    assert found.epochs == 150
+
+
+def test_checkpoints_are_exact_and_know_their_model(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    tree = {"w": jnp.asarray([0.1, 1e-30, -7.0]), "n": jnp.asarray(3, jnp.int32)}
+    save_checkpoint(path, tree, {"epoch": 3, "bound": math.inf})
+    found, host = load_checkpoint(path, jax.tree.map(jnp.zeros_like, tree))
+    same(found, tree)
+    assert host == {"epoch": 3, "bound": math.inf}
+    with pytest.raises(DarnError, match="another model"):
+        load_checkpoint(path, {"w": jnp.zeros(4), "n": jnp.asarray(0)})
+    with pytest.raises(DarnError, match="another model"):
+        load_checkpoint(path, {"v": jnp.zeros(3), "n": jnp.asarray(0)})
+    whole = path.read_bytes()
+    for cut in (0, 5, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(DarnError) as e:
+            load_checkpoint(path, tree)
+        assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("lr", [1e30, 1e38])
+def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_model(lr, tmp_path):
+    config = replace(BASE, optimizer="sgd", lr=lr, epochs=50)
+    with pytest.raises(DarnError, match="finite.*--lr") as e:
+        go(small(), config, folder=tmp_path)
+    assert "\n" not in str(e.value)
+    model, _ = load_model(tmp_path)
+    assert math.isfinite(exact(model, FOUR).nll)
+
+
+def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DarnError, match="cannot write"):
+        go(small(), BASE, folder=tmp_path / "file")
