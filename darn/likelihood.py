@@ -170,7 +170,9 @@ def _add(sums, log_p, log_q, number, goal):
     end = jnp.minimum(drawn + len(number), goal)
     count = (end - drawn).astype(log_w.dtype)
     mean = jnp.sum(jnp.where(valid, -log_w, 0), axis=1) / count
-    bound = bound + (mean - bound) * (count / end.astype(log_w.dtype))  # a running mean: a sum outgrows float32
+    bound = bound + (mean - bound) * (
+        count / end.astype(log_w.dtype)
+    )  # a running mean: a sum outgrows float32
     return end, new, total, squares, bound
 
 

@@ -63,4 +63,7 @@ def precision() -> str:
 
 def command() -> str:
     """The command line as typed, the program by its bare name."""
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    name = Path(sys.argv[0]).name
+    return " ".join(
+        ["darn" if name == "cli.py" else name, *sys.argv[1:]]
+    )  # cli.py: run as `python -m darn.cli`

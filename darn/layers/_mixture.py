@@ -37,7 +37,9 @@ class Mixture(AbstractAutoregressive):
 
     def start(self, c=None):
         """(log weights of the components given nothing, logits of every unit under every component)."""
-        return jax.nn.log_softmax(plus_context(self.pi, self.G, c)), plus_context(self.b, self.U, c) + self.B
+        return jax.nn.log_softmax(plus_context(self.pi, self.G, c)), plus_context(self.b, self.U, c)[
+            None
+        ] + self.B
 
     def read(self, state, j):
         weights, a = state
@@ -50,7 +52,7 @@ class Mixture(AbstractAutoregressive):
 
     def logits(self, y, c=None):
         weights, a = self.start(c)
-        steps = y * a + log_sigmoid(-a)  # log p(y_j | component)
+        steps = y[None] * a + log_sigmoid(-a)  # log p(y_j | component)
         before = weights[:, None] + jnp.cumsum(steps, axis=1) - steps
         return logsumexp(before + log_sigmoid(a), axis=0) - logsumexp(before + log_sigmoid(-a), axis=0)
 
