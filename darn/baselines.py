@@ -9,9 +9,9 @@ import numpy as np
 from jax import lax
 from jax.nn import logsumexp
 
+from darn.config import Architecture
 from darn.model import Stack
 from darn.zoo import build, mixture
-from darn.config import Architecture
 
 
 def independent(x: np.ndarray) -> Stack:
@@ -42,9 +42,7 @@ def _mean_log_prob(log_pi, p, x):
     return jnp.mean(logsumexp(log_pi + x @ jnp.log(p).T + (1 - x) @ jnp.log1p(-p).T, axis=1))
 
 
-def em_mixture(
-    x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int = 0, strength: float = 1.0
-) -> Stack:
+def em_mixture(x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int = 0, strength: float = 1.0) -> Stack:
     """A mixture of K Bernoullis by EM, stopped where the validation rows say."""
     rows, held = jnp.asarray(x, jnp.float32), jnp.asarray(valid, jnp.float32)
     mean = (rows.sum(axis=0) + 1) / (len(rows) + 2)
@@ -64,9 +62,7 @@ def em_mixture(
     return eqx.tree_at(where, stack, (log_pi, jnp.log(p) - jnp.log1p(-p)))
 
 
-def best_mixture(
-    x: np.ndarray, valid: np.ndarray, sizes=(10, 20, 50, 100, 200), *, seed: int = 0
-) -> tuple[int, Stack]:
+def best_mixture(x: np.ndarray, valid: np.ndarray, sizes=(10, 20, 50, 100, 200), *, seed: int = 0) -> tuple[int, Stack]:
     """(K, the mixture): the number of components that the validation rows like best."""
     found = []
     for k in (k for k in sizes if k <= len(x)):

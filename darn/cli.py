@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from darn.errors import DarnError
-from darn.recipes import RECIPES, Recipe, fields_of, find, override, parse_field
+from darn.recipes import RECIPES, fields_of, find, override, parse_field
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,9 +63,7 @@ def _parser() -> _Parser:
     p = command("recipes", _recipes, "list the recipes", "  darn recipes\n  darn recipes mnist-500")
     p.add_argument("name", nargs="?", help="show one recipe's fields")
 
-    p = command(
-        "data", _data, "list the data sets, or fetch and check one", "  darn data\n  darn data mushrooms"
-    )
+    p = command("data", _data, "list the data sets, or fetch and check one", "  darn data\n  darn data mushrooms")
     p.add_argument("name", nargs="?", help="a data set's name, or a file of one's own")
     p.add_argument("--binarize", help="threshold, static, dynamic or intensity")
 
@@ -78,9 +76,7 @@ def _parser() -> _Parser:
     )
     p.add_argument("recipe", help="a recipe's name, or a file or folder of one's own data")
     p.add_argument("--out", help="the run folder; default runs/NAME")
-    p.add_argument(
-        "--resume", action="store_true", help="continue an interrupted run as if it had never stopped"
-    )
+    p.add_argument("--resume", action="store_true", help="continue an interrupted run as if it had never stopped")
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     computing(p)
@@ -136,14 +132,10 @@ def _parser() -> _Parser:
     p.add_argument("model", metavar="RUN", help="a run folder or a model file")
     p.add_argument("data", nargs="?", help="rows to encode; default: the test rows of the model's own data")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
-    p.add_argument(
-        "--out", required=True, metavar="FILE", help="FILE.npy or FILE.csv: all layers side by side"
-    )
+    p.add_argument("--out", required=True, metavar="FILE", help="FILE.npy or FILE.csv: all layers side by side")
     p.add_argument("--probabilities", action="store_true", help="q(h=1 | below) in place of bits")
     p.add_argument("--seed", type=int, help="a sample of q(h|x) in place of its most probable code")
-    p.add_argument(
-        "--reconstruct", metavar="FILE", help="write what the code decodes to, as .png, .npy or .csv"
-    )
+    p.add_argument("--reconstruct", metavar="FILE", help="write what the code decodes to, as .png, .npy or .csv")
     computing(p)
     return top
 
@@ -182,9 +174,7 @@ def _data(args) -> None:
         print(f"{'name':16} {'columns':>7}  {'train / valid / test':24} {'here':5} what")
         for s in sets:
             rows = " / ".join(str(r) for r in s["rows"])
-            print(
-                f"{s['name']:16} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}"
-            )
+            print(f"{s['name']:16} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
         return print(f"data folder: {data.data_dir()} (DARN_DATA)")
     splits = data.load(args.name, binarize=args.binarize)
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
@@ -205,9 +195,7 @@ def _data(args) -> None:
 
 
 def _fields(args) -> dict:
-    given = {
-        k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None
-    }
+    given = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
     return {k: parse_field(k, v) for k, v in given.items()}
 
 
@@ -302,30 +290,22 @@ def _baselines(run, x) -> dict[str, float]:
 
 def _print_eval(facts, found) -> None:
     n = facts["rows"]
-    print(
-        f"{facts['model']} on {n:,} rows of {facts['data']}{' (' + facts['split'] + ')' if facts['split'] else ''}"
-    )
+    print(f"{facts['model']} on {n:,} rows of {facts['data']}{' (' + facts['split'] + ')' if facts['split'] else ''}")
     among = f"; over rows ± {found.rows_ci95:.2f}" if n > 1 else ""
     if found.method == "exact":
         print(f"  -log p   {found.nll:10.3f} nats  exact sum{among}")
     else:
         how = f"{found.n_samples:,} samples x {found.repeats}"
-        print(
-            f"  -log p   {found.nll:10.3f} nats  ± {found.nll_ci95:.3f} (95%, importance sampling, {how}){among}"
-        )
+        print(f"  -log p   {found.nll:10.3f} nats  ± {found.nll_ci95:.3f} (95%, importance sampling, {how}){among}")
         print("  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items()))
-        print(
-            f"  ESS      {found.ess.mean():10.1f} of {found.n_samples:,} samples (least {found.ess.min():.1f})"
-        )
+        print(f"  ESS      {found.ess.mean():10.1f} of {found.n_samples:,} samples (least {found.ess.min():.1f})")
     print(f"  bound    {found.bound:10.3f} nats  expected description length, an upper bound on -log p")
     if facts["paper_nll"] is not None and facts["split"] == "test":
         bound = f" (bound {facts['paper_bound']})" if facts["paper_bound"] else ""
         print(f"  paper    {facts['paper_nll']:10.3f} nats{bound}")
     for name, value in facts.get("baselines", {}).items():
         change = 100 * (1 - found.nll / value)
-        print(
-            f"  {name}: {value:.3f} nats; this model takes {abs(change):.1f}% {'fewer' if change > 0 else 'more'}"
-        )
+        print(f"  {name}: {value:.3f} nats; this model takes {abs(change):.1f}% {'fewer' if change > 0 else 'more'}")
 
 
 def _sample(args) -> None:
@@ -430,9 +410,7 @@ def _use_device(args) -> None:
 def _check_format(path: str, allowed: tuple[str, ...]) -> str:
     ending = Path(path).suffix.lower().lstrip(".")
     if ending not in allowed:
-        raise DarnError(
-            f"{path}: the file's ending chooses its format, one of {', '.join('.' + a for a in allowed)}"
-        )
+        raise DarnError(f"{path}: the file's ending chooses its format, one of {', '.join('.' + a for a in allowed)}")
     return ending
 
 

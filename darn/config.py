@@ -22,9 +22,7 @@ class Architecture:
     visible: str = option("linear", "visible layer p(x|h)", LAYERS)
     prior: str = option("linear", "hidden decoder layers p(h^l|h^(l+1)) and the prior on top", LAYERS)
     encoder: str = option("factorial", "encoder layers q(h|x)", ("factorial", "linear", "nade"))
-    skip: bool = option(
-        False, "every conditional sees all stochastic layers on its side, not the nearest only"
-    )
+    skip: bool = option(False, "every conditional sees all stochastic layers on its side, not the nearest only")
     n_nade: tuple[int, ...] = option((100,), "hidden units of NADE and EoNADE layers")
     n_orderings: int = option(16, "orderings of an EoNADE layer")
     n_components: int = option(10, "components of a mixture layer")
@@ -34,14 +32,10 @@ class Architecture:
 class Training:
     """How a stack is trained."""
 
-    estimator: str = option(
-        "darn", "gradient through bits", ("darn", "straight_through", "reinforce", "disarm")
-    )
+    estimator: str = option("darn", "gradient through bits", ("darn", "straight_through", "reinforce", "disarm"))
     log_q: str = option("sampled", "the log q term", ("sampled", "entropy"))
     n_samples: int = option(1, "encodings of each datum in a step")
-    sparsity: float = option(
-        0.0, "share of stochastic units to be active, held by a price on activity; 0: free"
-    )
+    sparsity: float = option(0.0, "share of stochastic units to be active, held by a price on activity; 0: free")
     optimizer: str = option("rmsprop_graves", "rmsprop_graves, or the name of any optax optimiser")
     lr: float = option(2.5e-4, "learning rate")
     momentum: float = option(0.9, "momentum of rmsprop_graves")
@@ -52,9 +46,7 @@ class Training:
     )
     batch: int = option(100, "rows in a minibatch")
     epochs: int = option(200, "passes over the training rows")
-    weight_decay: float = option(
-        0.0, "half this times the squared weights is added to the loss; biases are free"
-    )
+    weight_decay: float = option(0.0, "half this times the squared weights is added to the loss; biases are free")
     l1: float = option(0.0, "this times the absolute autoregressive weights is added to the loss")
     average: float = option(0.0, "decay of the averaged weights that are kept; 0: keep the last weights")
     validate_every: int = option(1, "epochs between looks at the validation bound")

@@ -66,9 +66,7 @@ class Likelihood:
         return out
 
 
-def evaluate(
-    model: Stack, x, *, context=None, n_samples: int = 1000, repeats: int = 10, seed: int = 0, **options
-):
+def evaluate(model: Stack, x, *, context=None, n_samples: int = 1000, repeats: int = 10, seed: int = 0, **options):
     """Exact where the code is small enough (or there is none), else importance sampling."""
     if sum(model.n_h) <= EXACT_LIMIT:
         return exact(model, x, context=context, **options)
@@ -90,7 +88,7 @@ def _width(model: Stack) -> int:
 
 @eqx.filter_jit
 def _table(model, x, context, first, chunk):
-    """log p and log q by layer, (rows, codes) each or one row where x does not matter, for the codes from `first` on."""
+    """log p and log q by layer, (rows, codes) each, for the codes from number `first` on."""
     sizes = np.cumsum(model.n_h)[:-1]
     n = sum(model.n_h)
 
@@ -122,12 +120,8 @@ def exact(model: Stack, x, *, context=None, progress=None) -> Likelihood:
     """
     n = sum(model.n_h)
     if n > MAX_ENUMERATED:
-        raise DarnError(
-            f"the model has {n} stochastic units: 2^{n} codes cannot be summed; use importance sampling"
-        )
-    floats = 1 << (
-        24 if jax.default_backend() == "cpu" else 28
-    )  # logits at once; a CPU slows down beyond this
+        raise DarnError(f"the model has {n} stochastic units: 2^{n} codes cannot be summed; use importance sampling")
+    floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
     pairs = max(floats // _width(model), 1)
     chunk = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
     size = max(min(pairs // chunk, len(x)), 1)
@@ -170,9 +164,7 @@ def _add(sums, log_p, log_q, number, goal):
     end = jnp.minimum(drawn + len(number), goal)
     count = (end - drawn).astype(log_w.dtype)
     mean = jnp.sum(jnp.where(valid, -log_w, 0), axis=1) / count
-    bound = bound + (mean - bound) * (
-        count / end.astype(log_w.dtype)
-    )  # a running mean: a sum outgrows float32
+    bound = bound + (mean - bound) * (count / end.astype(log_w.dtype))  # a running mean: a sum outgrows float32
     return end, new, total, squares, bound
 
 
@@ -241,8 +233,6 @@ def importance(
     if repeats > 1:
         half = stats.t.ppf(0.975, repeats - 1) * each.std(ddof=1) / repeats**0.5
     else:  # one repeat: the delta method, var(log mean w) = var(w) / (S mean(w)^2)
-        half = 1.96 * np.sqrt(np.sum(1 / ess - 1 / n_samples)) / len(x)
+        half = 1.96 * np.sqrt(np.sum(np.maximum(1 / ess - 1 / n_samples, 0))) / len(x)
     at = {int(s): float(-estimates[:, i].mean()) for i, s in enumerate(marks)}
-    return Likelihood(
-        "importance", estimates[:, -1].mean(axis=0), bound, float(half), n_samples, repeats, ess, at
-    )
+    return Likelihood("importance", estimates[:, -1].mean(axis=0), bound, float(half), n_samples, repeats, ess, at)

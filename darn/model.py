@@ -47,9 +47,7 @@ class Stack(eqx.Module):
             raise ValueError("a decoder has one conditional more than its encoder: the visible layer's")
         for up, down in zip(self.encoder, self.decoder[1:]):
             if up.layer.n != down.layer.n:
-                raise ValueError(
-                    f"encoder layer of {up.layer.n} units over a decoder layer of {down.layer.n}"
-                )
+                raise ValueError(f"encoder layer of {up.layer.n} units over a decoder layer of {down.layer.n}")
 
     @property
     def n_x(self) -> int:
@@ -91,9 +89,7 @@ class Stack(eqx.Module):
 
     def log_q_layers(self, h: Sequence[Array], x: Array, context: Array | None = None) -> tuple[Array, ...]:
         """log q(h^k | layers below) for k = 1..n_layers."""
-        return tuple(
-            part.layer.log_prob(h[k], self.below(k, x, h, context)) for k, part in enumerate(self.encoder)
-        )
+        return tuple(part.layer.log_prob(h[k], self.below(k, x, h, context)) for k, part in enumerate(self.encoder))
 
     def log_p_layers(
         self,
@@ -129,11 +125,10 @@ class Stack(eqx.Module):
         self, context: Array | None = None, *, key: PRNGKeyArray, h: Sequence[Array] = ()
     ) -> tuple[Array, tuple[Array, ...]]:
         """(x, h) ~ p, by ancestral sampling; `h` holds the layers already known, the topmost ones."""
-        h = tuple(h)
+        known = tuple(h)
         keys = jax.random.split(key, self.n_layers + 1)
-        for l in range(self.n_layers - len(h), -1, -1):
-            # h holds the layers above l, so that its own indexing starts at layer l + 1
-            padded = (jnp.zeros(0),) * l + h
-            y = self.decoder[l].layer.sample(self.above(l, padded, context), key=keys[l])
-            h = (y, *h)
-        return h[0], h[1:]
+        for l in range(self.n_layers - len(known), -1, -1):
+            # `known` begins at layer l + 1, `above` counts from layer 1
+            padded = (jnp.zeros(0),) * l + known
+            known = (self.decoder[l].layer.sample(self.above(l, padded, context), key=keys[l]), *known)
+        return known[0], known[1:]

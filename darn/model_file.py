@@ -58,9 +58,7 @@ def _rebuild(spec: Any, arrays: dict[str, np.ndarray]) -> Any:
     return module
 
 
-def save_model(
-    path: str | Path, stack: model.Stack, info: dict | None = None, *, dtype: str = "float32"
-) -> None:
+def save_model(path: str | Path, stack: model.Stack, info: dict | None = None, *, dtype: str = "float32") -> None:
     """Writes a model file; `info` is any JSON (recipe, data, figures) to carry along; weights as `dtype`."""
     arrays: dict[str, np.ndarray] = {}
     structure = _describe(stack, "", arrays)
@@ -89,6 +87,4 @@ def load_model(path: str | Path) -> tuple[model.Stack, dict]:
             arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
         return _rebuild(json.loads(head["structure"]), arrays), json.loads(head["info"])
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as e:
-        raise DarnError(
-            f"{path} is not a readable darn model: it is damaged, cut short or another file"
-        ) from e
+        raise DarnError(f"{path} is not a readable darn model: it is damaged, cut short or another file") from e

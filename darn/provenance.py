@@ -25,8 +25,9 @@ def commit() -> str | None:
     Outside of a checkout (a copy sent to another machine) it is what DARN_COMMIT says, or None.
     """
     here = Path(__file__).resolve().parent.parent
+    elsewhere = os.environ.get("DARN_COMMIT")
     if not (here / ".git").exists():
-        return os.environ.get("DARN_COMMIT")
+        return elsewhere
 
     def git(*words):
         return subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
@@ -34,11 +35,11 @@ def commit() -> str | None:
     try:
         head = git("rev-parse", "HEAD")
         if head.returncode:
-            return None
+            return elsewhere
         changed = git("status", "--porcelain", "--untracked-files=no").stdout.strip()
         return head.stdout.strip() + ("+changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
-        return None
+        return elsewhere
 
 
 def device() -> str:
@@ -55,7 +56,7 @@ def precision() -> str:
     """How float32 matrix products are computed."""
     import jax
 
-    asked = jax.config.jax_default_matmul_precision
+    asked = jax.config.read("jax_default_matmul_precision")
     if jax.default_backend() == "cpu" or asked in ("highest", "float32"):
         return "float32"
     return asked or "tf32 (the device's default for float32)"
@@ -64,6 +65,4 @@ def precision() -> str:
 def command() -> str:
     """The command line as typed, the program by its bare name."""
     name = Path(sys.argv[0]).name
-    return " ".join(
-        ["darn" if name == "cli.py" else name, *sys.argv[1:]]
-    )  # cli.py: run as `python -m darn.cli`
+    return " ".join(["darn" if name == "cli.py" else name, *sys.argv[1:]])  # cli.py: run as `python -m darn.cli`

@@ -34,9 +34,7 @@ def chunks(n: int, size: int) -> Iterator[tuple[int, int]]:
 
 def pad_rows(rows: np.ndarray, size: int) -> np.ndarray:
     """`rows` made `size` long by repeating the last one, so that every chunk runs the same program."""
-    return (
-        rows if len(rows) == size else np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
-    )
+    return rows if len(rows) == size else np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
 
 
 @eqx.filter_jit

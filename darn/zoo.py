@@ -45,13 +45,9 @@ def build(arch: Architecture, n_x: int, *, n_context: int = 0, mean=None, key: P
     decoder, encoder = [], []
     for l in range(L + 1):
         kind = arch.visible if l == 0 else arch.prior
-        decoder.append(
-            conditional(kind, sizes[l], sizes[l + 1 :] if arch.skip else sizes[l + 1 : l + 2], down)
-        )
+        decoder.append(conditional(kind, sizes[l], sizes[l + 1 :] if arch.skip else sizes[l + 1 : l + 2], down))
     for k in range(L):
-        encoder.append(
-            conditional(arch.encoder, sizes[k + 1], sizes[: k + 1] if arch.skip else [sizes[k]], up)
-        )
+        encoder.append(conditional(arch.encoder, sizes[k + 1], sizes[: k + 1] if arch.skip else [sizes[k]], up))
     model = Stack(tuple(decoder), tuple(encoder), arch.skip, n_context)
     if mean is None:
         return model

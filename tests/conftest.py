@@ -6,8 +6,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the time goes into compiling programs that run for a moment.
 # `XLA_FLAGS= pytest` optimises them in full.
 QUICK = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    " --xla_cpu_use_fusion_emitters=false"
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
 )
 os.environ.setdefault("XLA_FLAGS", QUICK)
 

@@ -127,13 +127,9 @@ _LAYERS = {
     "linear, one unit": lambda n_c, key: LinearAutoregressive(1, n_c, key=key),
     "nade": lambda n_c, key: NADE(6, n_c, n_hidden=(5,), key=key),
     "nade, ragged blocks": lambda n_c, key: with_fields(NADE(7, n_c, n_hidden=(4,), key=key), block=3),
-    "nade, deep and masked": lambda n_c, key: NADE(
-        5, n_c, n_hidden=(4, 3), activation="tanh", masked=True, key=key
-    ),
+    "nade, deep and masked": lambda n_c, key: NADE(5, n_c, n_hidden=(4, 3), activation="tanh", masked=True, key=key),
     "eonade": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4,), n_orderings=3, key=key),
-    "eonade, deep": lambda n_c, key: EoNADE(
-        5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key
-    ),
+    "eonade, deep": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key),
     "mixture": lambda n_c, key: Mixture(6, n_c, n_components=3, key=key),
 }
 LAYERS = {name + (" | c" if n_c else ""): partial(f, n_c) for name, f in _LAYERS.items() for n_c in (0, N_C)}

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # `benchmarks` is not installed with the package
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
 
 from benchmarks import measure, run
 
@@ -17,9 +15,7 @@ def test_quick_row(tmp_path, capsys):
     out = tmp_path / "deep" / "bench.json"
     run.main(["--quick", "--only", "sampling", "--out", str(out)])
     record = json.loads(out.read_text())
-    assert {"command", "commit", "date", "seed", "device", "threads", "versions", "effort", "rows"} <= set(
-        record
-    )
+    assert {"command", "commit", "date", "seed", "device", "threads", "versions", "effort", "rows"} <= set(record)
     assert record["command"].startswith("python -m benchmarks --quick --only sampling")
     assert {"python", "jax", "jaxlib", "equinox", "optax", "torch", "numpy"} == set(record["versions"])
     (row,) = record["rows"]

@@ -164,9 +164,7 @@ FILES = {
     "floats": lambda d: write(d / "a.csv", BITS.astype(float)),
     "quoted": lambda d: write(d / "a.csv", [[f'"{v}"' for v in row] for row in BITS]),
     "windows": lambda d: (
-        (d / "a.csv").write_bytes(
-            b"\xef\xbb\xbf" + write(d / "b.csv", BITS).read_bytes().replace(b"\n", b"\r\n")
-        ),
+        (d / "a.csv").write_bytes(b"\xef\xbb\xbf" + write(d / "b.csv", BITS).read_bytes().replace(b"\n", b"\r\n")),
         d / "a.csv",
     )[1],
     "comments": lambda d: (
@@ -218,9 +216,7 @@ def test_npz_with_its_own_splits(tmp_path):
     refused(lambda: data.load(path), "a, b")
     assert len(data.load_rows(path, split="b")) == 5
     refused(lambda: data.load_rows(path, split="c"), "'c'", "a, b")
-    refused(
-        lambda: data.load(save_npz(tmp_path / "w.npz", train=BITS, valid=BITS, test=BITS[:, 1:])), "11", "10"
-    )
+    refused(lambda: data.load(save_npz(tmp_path / "w.npz", train=BITS, valid=BITS, test=BITS[:, 1:])), "11", "10")
     refused(lambda: data.load(save_npz(tmp_path / "v.npz", train=BITS, valid=BITS)), "no test")
     context = {f"{k}_context": np.ones((len(v), 2)) for k, v in parts.items()}
     assert data.load(save_npz(tmp_path / "c.npz", **parts, **context)).valid.context.shape == (10, 2)
@@ -355,9 +351,7 @@ def test_options_are_checked(option, facts):
 
 def test_labels_become_context(tmp_path):
     words = np.array(["cat", "dog", "eel"])[np.arange(40) % 3]
-    named = write(
-        tmp_path / "named.csv", np.column_stack([words, BITS]), header=",".join(["kind", *"abcdefghijk"])
-    )
+    named = write(tmp_path / "named.csv", np.column_stack([words, BITS]), header=",".join(["kind", *"abcdefghijk"]))
     numbers = write(tmp_path / "numbers.csv", LABELLED)
     np.save(tmp_path / "array.npy", LABELLED)
     np.save(tmp_path / "first.npy", np.roll(LABELLED, 1, axis=1))
@@ -480,9 +474,7 @@ def save_images(folder, pixels, mode, ending):
         Image.fromarray(p).convert(mode).save(folder / f"{i:03}.{ending}")
 
 
-@pytest.mark.parametrize(
-    ("mode", "ending"), [("1", "png"), ("1", "pbm"), ("L", "png"), ("L", "bmp"), ("L", "gif")]
-)
+@pytest.mark.parametrize(("mode", "ending"), [("1", "png"), ("1", "pbm"), ("L", "png"), ("L", "bmp"), ("L", "gif")])
 def test_folder_of_images(mode, ending, tmp_path):
     pixels = GREY.reshape(40, 3, 4)
     black_white = np.where(pixels > 127, 255, 0).astype(np.uint8)
@@ -687,13 +679,8 @@ def test_git_blob_ids():
 
 def test_rcv1_is_known_by_its_text(internet):
     """No content id of rcv1 is at hand: its rows are checked as text, here on a small stand-in."""
-    X = {
-        s: np.packbits(RNG.randint(0, 2, (5, 150)).astype(np.uint8), axis=1)
-        for s in ("train", "valid", "test")
-    }
-    store = internet(
-        "rcv1", {s: (_download.debd_text(x, 150), ".data") for s, x in X.items()}, own_checksums=True
-    )
+    X = {s: np.packbits(RNG.randint(0, 2, (5, 150)).astype(np.uint8), axis=1) for s in ("train", "valid", "test")}
+    store = internet("rcv1", {s: (_download.debd_text(x, 150), ".data") for s, x in X.items()}, own_checksums=True)
     KNOWN["rcv1"] = dataclasses.replace(KNOWN["rcv1"], rows=(5, 5, 5))
     np.testing.assert_array_equal(data.load("rcv1").test.values, X["test"])
     X["test"] = X["test"] ^ np.uint8(128)
@@ -714,14 +701,10 @@ def small(internet, spoil=lambda b: b):
     return store, X
 
 
-@pytest.mark.parametrize(
-    "spoil", [lambda b: b[:-7], lambda b: b"1" + b[1:] if b[:1] == b"0" else b"0" + b[1:]]
-)
+@pytest.mark.parametrize("spoil", [lambda b: b[:-7], lambda b: b"1" + b[1:] if b[:1] == b"0" else b"0" + b[1:]])
 def test_wrong_or_cut_download_leaves_nothing(spoil, internet):
     store, _ = small(internet, spoil)
-    refused(
-        lambda: data.load("mushrooms"), "mushrooms", "net_valid.data", "checksum", "DARN_DATA", str(store)
-    )
+    refused(lambda: data.load("mushrooms"), "mushrooms", "net_valid.data", "checksum", "DARN_DATA", str(store))
     assert not store.exists() or not list(store.iterdir())
 
 

@@ -35,9 +35,7 @@ def pull(bit, a, u, ct):
 
 def test_backward_formulas():
     rng = np.random.default_rng(0)
-    a, u, ct = (
-        jnp.asarray(v, jnp.float32) for v in (rng.normal(size=50), rng.random(50), rng.normal(size=50))
-    )
+    a, u, ct = (jnp.asarray(v, jnp.float32) for v in (rng.normal(size=50), rng.random(50), rng.normal(size=50)))
     q = 1 / (1 + np.exp(-np.asarray(a, np.float64)))
     h = np.asarray(u) < q
     # Eq. (24): the gradient with respect to q(H=1) is df/dh / (2 q(h)), and dq/da = q (1-q)
@@ -82,9 +80,7 @@ QUADRATIC = {
     "linear": lambda h: jnp.dot(C[0], h),
     "squares": lambda h: jnp.dot(C[1], h * h) - jnp.dot(C[2], h),
     "form": lambda h: jnp.dot(h, C @ h) + jnp.dot(C[3], h),
-    "quadratic in each unit": lambda h: (
-        (h[0] ** 2 - 2 * h[0]) * (1 + h[1] ** 2) * (h[2] - 3) * (2 - h[3] ** 2)
-    ),
+    "quadratic in each unit": lambda h: (h[0] ** 2 - 2 * h[0]) * (1 + h[1] ** 2) * (h[2] - 3) * (2 - h[3] ** 2),
 }
 
 
@@ -102,9 +98,7 @@ def test_straight_through_is_biased_for_quadratic_functions():
     f = QUADRATIC["squares"]
     assert np.max(np.abs(expected_pull(straight_through, f, A) - true_gradient(f, A))) > 0.05
     linear = QUADRATIC["linear"]
-    np.testing.assert_allclose(
-        expected_pull(straight_through, linear, A), true_gradient(linear, A), rtol=1e-4
-    )
+    np.testing.assert_allclose(expected_pull(straight_through, linear, A), true_gradient(linear, A), rtol=1e-4)
 
 
 # ---------------------------------------------------------------- a stack of two stochastic layers
@@ -157,9 +151,7 @@ def stack(weights, encoder="factorial"):
 
 
 def flat(gradient):
-    return tuple(
-        np.asarray(ravel_pytree(part)[0], np.float64) for part in (gradient.encoder, gradient.decoder)
-    )
+    return tuple(np.asarray(ravel_pytree(part)[0], np.float64) for part in (gradient.encoder, gradient.decoder))
 
 
 @lru_cache
@@ -193,9 +185,7 @@ def hotelling(draws, truth):
     values, vectors = np.linalg.eigh(np.cov(draws.T))
     live = values > 1e-6 * values.max()
     along = vectors.T @ d
-    np.testing.assert_allclose(
-        along[~live], 0, atol=2e-3
-    )  # where there is no noise, there is no excuse either
+    np.testing.assert_allclose(along[~live], 0, atol=2e-3)  # where there is no noise, there is no excuse either
     statistic = len(draws) * np.sum(along[live] ** 2 / values[live])
     return stats.chi2.sf(statistic, live.sum())
 

@@ -68,8 +68,7 @@ def test_imports_point_one_way():
     wrong = [
         f"{path.relative_to(ROOT)}: {a} imports {b or 'darn itself'}"
         for path, a, b in arrows()
-        if a not in ("", "data")
-        and b != "data"  # `darn` itself only re-exports; data is a wing of its own, below
+        if a not in ("", "data") and b != "data"  # `darn` itself only re-exports; data is a wing of its own, below
         if a != b and storey(b) >= storey(a) < len(STOREYS) and (a, b) not in SIDEWAYS
     ]
     assert not wrong, wrong
@@ -85,9 +84,7 @@ TOP = {a for _, a, _ in arrows() if storey(a) == len(STOREYS)}
 
 def test_data_stands_alone():
     wrong = [
-        f"{path.relative_to(ROOT)}: {b}"
-        for path, a, b in arrows()
-        if a == "data" and b not in {"data", *BELOW_DATA}
+        f"{path.relative_to(ROOT)}: {b}" for path, a, b in arrows() if a == "data" and b not in {"data", *BELOW_DATA}
     ]
     assert not wrong, wrong
 
@@ -106,9 +103,7 @@ def test_ground_floor_imports_no_numerics():
     for room in ("errors", "files", "config"):
         tree = ast.parse((ROOT / f"{room}.py").read_text())
         names = {a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        names |= {
-            n.module.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module
-        }
+        names |= {n.module.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
         assert not names & {"jax", "equinox", "numpy", "optax", "scipy", "sklearn"}, room
 
 

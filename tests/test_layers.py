@@ -144,9 +144,7 @@ def test_softplus_is_safe_everywhere():
     a = np.linspace(-200, 200, 4001, dtype=np.float32)
     value, slope = jax.vmap(jax.value_and_grad(softplus))(jnp.asarray(a))
     np.testing.assert_allclose(value, np.logaddexp(0, a.astype(np.float64)), rtol=1e-6, atol=1e-37)
-    np.testing.assert_allclose(
-        slope, reference.sigmoid(np.clip(a.astype(np.float64), -87, 200)), rtol=2e-6, atol=1e-37
-    )
+    np.testing.assert_allclose(slope, reference.sigmoid(np.clip(a.astype(np.float64), -87, 200)), rtol=2e-6, atol=1e-37)
 
 
 # ---------------------------------------------------------------- layers
@@ -291,7 +289,5 @@ def test_eonade_training_estimate_has_the_mean_over_all_orders(name):
 
 def test_eonade_orders_are_permutations():
     layer, _ = make_layer("eonade")
-    np.testing.assert_array_equal(
-        np.sort(layer.orders, axis=1), np.tile(np.arange(layer.n), (len(layer.orders), 1))
-    )
+    np.testing.assert_array_equal(np.sort(layer.orders, axis=1), np.tile(np.arange(layer.n), (len(layer.orders), 1)))
     assert len(np.unique(np.asarray(layer.orders), axis=0)) > 1

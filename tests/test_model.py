@@ -28,9 +28,7 @@ def rows(c, n):
 @lru_cache
 def drawn(name):
     model, c = make_model(name)
-    return sampling.sample(
-        model, N_SAMPLES, seed=3, context=rows(c, N_SAMPLES), log_prob=True, chunk=N_SAMPLES
-    )
+    return sampling.sample(model, N_SAMPLES, seed=3, context=rows(c, N_SAMPLES), log_prob=True, chunk=N_SAMPLES)
 
 
 @models
@@ -106,9 +104,7 @@ def test_sampling_under_a_given_top_layer(name):
     log_p = table(name)[0].reshape(2**model.n_x, -1, 2**top)
     given = states(top)[1]
     p = np.exp(log_p[..., 1])
-    found = sampling.sample(
-        model, N_SAMPLES, seed=9, context=rows(c, N_SAMPLES), h=(np.tile(given, (N_SAMPLES, 1)),)
-    )
+    found = sampling.sample(model, N_SAMPLES, seed=9, context=rows(c, N_SAMPLES), h=(np.tile(given, (N_SAMPLES, 1)),))
     np.testing.assert_array_equal(found.h[-1], np.tile(given, (N_SAMPLES, 1)))
     cells = number(np.concatenate([found.x, *found.h[:-1]], axis=1))
     assert chi_square(cells, p / p.sum()) > P_VALUE
@@ -132,9 +128,7 @@ def test_samples_depend_on_the_seed_and_not_on_the_chunk(name):
         np.testing.assert_array_equal(v, p)
     assert np.any(whole.x != other.x)
     assert whole.log_p is None
-    np.testing.assert_array_equal(
-        sampling.sample(model, 20, seed=1, context=rows(c, 20), chunk=7).x, whole.x[:20]
-    )
+    np.testing.assert_array_equal(sampling.sample(model, 20, seed=1, context=rows(c, 20), chunk=7).x, whole.x[:20])
 
 
 @pytest.mark.parametrize("seed", [None, 4])

@@ -92,9 +92,7 @@ def test_schedules():
         np.testing.assert_allclose(found, values, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    "name", ["adam", "adamw", "sgd", "rmsprop", "adagrad", "lion", "nadam", "radam", "lamb"]
-)
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "rmsprop", "adagrad", "lion", "nadam", "radam", "lamb"])
 def test_optax_by_name(name, optax_promotes):
     assert name in optimizer_names()
     optimizer = make_optimizer(replace(BASE, optimizer=name, lr=0.1), 10)
@@ -155,8 +153,7 @@ def test_weight_decay_shrinks_matrices_and_l1_autoregression():
     model = randomised(zoo.fvsbn(6, key=jax.random.key(0)), 0)
     config = replace(BASE, epochs=60, validate_every=60)
     plain, decayed, sparse = (
-        go(model, replace(config, **extra)).model.decoder[0].layer
-        for extra in ({}, {"weight_decay": 0.3}, {"l1": 0.3})
+        go(model, replace(config, **extra)).model.decoder[0].layer for extra in ({}, {"weight_decay": 0.3}, {"l1": 0.3})
     )
     size = lambda layer: float(jnp.sum(jnp.abs(layer.W.weights())))  # noqa: E731
     assert size(decayed) < 0.8 * size(plain)
@@ -250,9 +247,7 @@ def test_observed_context_trains():
     """Two patterns told apart by the context alone cost nothing in the end."""
     context = np.tile(np.eye(2, dtype=np.float32), (10, 1))
     rows = Rows.from_array(np.tile(FOUR[:2], (10, 1)), context=context)
-    model = zoo.build(
-        Architecture(n_h=(), n_d=(), visible="factorial"), 6, n_context=2, key=jax.random.key(0)
-    )
+    model = zoo.build(Architecture(n_h=(), n_d=(), visible="factorial"), 6, n_context=2, key=jax.random.key(0))
     found = fit(model, rows, rows, replace(BASE, lr=0.1, epochs=100, validate_every=100), progress=False)
     assert found.bound < 0.1
 
@@ -288,9 +283,7 @@ def test_the_best_epoch_is_kept(tmp_path):
     loaded, info = load_model(tmp_path)
     same(loaded, found.model)
     assert info["training"] == {"epoch": found.epoch, "valid_bound": found.bound}
-    assert [
-        json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
-    ] == found.history
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == found.history
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 

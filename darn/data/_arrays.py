@@ -38,12 +38,8 @@ def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
             return {WHOLE: found} if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
     except BROKEN as e:
         if "allow_pickle" in str(e):
-            raise DarnError(
-                f"{what} holds Python objects (or is no NumPy file): save it as plain numbers."
-            ) from None
-        raise DarnError(
-            f"{what} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}."
-        ) from None
+            raise DarnError(f"{what} holds Python objects (or is no NumPy file): save it as plain numbers.") from None
+        raise DarnError(f"{what} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}.") from None
 
 
 def flat(e: Exception) -> str:
@@ -110,12 +106,8 @@ def unpack(X: np.ndarray, n, what: str) -> np.ndarray:
     n = int(n)
     if X.shape[1] == -(-n // 8):
         if n % 8 and (X[:, -1] & (0xFF >> (n % 8))).any():
-            raise DarnError(
-                f"{what} has bits set beyond its {n} columns: the file is damaged or `n` is wrong."
-            )
+            raise DarnError(f"{what} has bits set beyond its {n} columns: the file is damaged or `n` is wrong.")
         return np.unpackbits(X, axis=1, count=n)
     if X.shape[1] != n:
-        raise DarnError(
-            f"{what} has rows of {X.shape[1]} bytes, which are not {n} columns, packed or plain: mend `n`."
-        )
+        raise DarnError(f"{what} has rows of {X.shape[1]} bytes, which are not {n} columns, packed or plain: mend `n`.")
     return X

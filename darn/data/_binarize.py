@@ -15,11 +15,7 @@ MODES = ("threshold", "static", "dynamic", "intensity")
 def check_options(binarize, threshold, seed) -> None:
     if binarize is not None and binarize not in MODES:
         raise DarnError(f"binarize = {binarize!r} is not known: choose {_check.CHOICES}.")
-    if (
-        isinstance(threshold, bool)
-        or not isinstance(threshold, int | float | np.number)
-        or not 0 < threshold <= 1
-    ):
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float | np.number) or not 0 < threshold <= 1:
         raise DarnError(f"threshold = {threshold!r} must be a number above 0 and at most 1.")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise DarnError(f"seed = {seed!r} must be a whole number from 0 to 2^32 - 1.")
@@ -51,9 +47,7 @@ def full_scale(raw: Raw, binarize: str | None, threshold: float) -> int | None:
             )
     full = 255 if 255 in scales.values() else 1
     if full == 255 and any(bad[w].any() for w in parts if scales[w] == 1):
-        raise DarnError(
-            f"{raw.what} has fractions in one split and whole numbers above 1 in another: use one scale."
-        )
+        raise DarnError(f"{raw.what} has fractions in one split and whole numbers above 1 in another: use one scale.")
     top = max(float(X.max()) for X in parts.values()) / full
     if binarize == "threshold" and top < threshold:
         raise DarnError(
@@ -63,9 +57,7 @@ def full_scale(raw: Raw, binarize: str | None, threshold: float) -> int | None:
     return full
 
 
-def to_rows(
-    part: Part, split: str, full: int | None, binarize: str | None, threshold: float, seed: int
-) -> Rows:
+def to_rows(part: Part, split: str, full: int | None, binarize: str | None, threshold: float, seed: int) -> Rows:
     """One split as Rows. `full` is from `full_scale`; bits stay what they are under every mode."""
     X, n = part.X, part.X.shape[1]
     grey = full is not None and (binarize == "intensity" or (binarize == "dynamic" and split == "train"))

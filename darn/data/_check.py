@@ -31,8 +31,7 @@ def matrix(X, what: str, columns=None) -> tuple[np.ndarray, tuple[int, int] | No
     if X.ndim not in (2, 3):
         hint = "; a single row is X.reshape(1, -1)" if X.ndim == 1 else ""
         raise DarnError(
-            f"{what} is {X.ndim}-D with shape {X.shape}: give rows by columns, or images as "
-            f"(N, height, width){hint}."
+            f"{what} is {X.ndim}-D with shape {X.shape}: give rows by columns, or images as (N, height, width){hint}."
         )
     if len(X) == 0:
         raise DarnError(f"{what} has no rows (shape {X.shape}): give at least one.")
@@ -43,8 +42,7 @@ def matrix(X, what: str, columns=None) -> tuple[np.ndarray, tuple[int, int] | No
     if X.dtype.kind == "f" and not np.isfinite(X).all():
         r, c = first(~np.isfinite(X))
         raise DarnError(
-            f"{what} has the value {X[r, c]} at {place(r, c, columns)}: fill in or drop missing and infinite "
-            "values."
+            f"{what} has the value {X[r, c]} at {place(r, c, columns)}: fill in or drop missing and infinite values."
         )
     return X, shape
 
@@ -120,9 +118,7 @@ def check_lengths(rows: int, **extras) -> None:
     """Context and labels, where given, come one for each row."""
     for name, extra in extras.items():
         if extra is not None and len(extra) != rows:
-            raise DarnError(
-                f"the {name} has {len(extra)} rows but the data have {rows}: give one for each row."
-            )
+            raise DarnError(f"the {name} has {len(extra)} rows but the data have {rows}: give one for each row.")
 
 
 def check_width(width: int, n: int | None, what: str) -> None:

@@ -19,9 +19,7 @@ def read_images(folder: Path, what: str) -> Raw:
     Colour is reduced to its lightness; of an animated GIF the first picture counts.
     """
     try:
-        files = sorted(
-            f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and not f.name.startswith(".")
-        )
+        files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and not f.name.startswith("."))
     except OSError as e:
         raise DarnError(f"{what} cannot be read: {e.strerror}.") from None
     if not files:
@@ -34,9 +32,7 @@ def read_images(folder: Path, what: str) -> Raw:
         pixels, data = read_image(f)
         if pixels.shape != first:
             a, b = ("x".join(map(str, s[::-1])) for s in (pixels.shape, first))
-            raise DarnError(
-                f"{what}: {f.name} is {a} pixels but {files[0].name} is {b}: give images of one size."
-            )
+            raise DarnError(f"{what}: {f.name} is {a} pixels but {files[0].name} is {b}: give images of one size.")
         X[i] = pixels.ravel()
         digest.update(hashlib.sha256(data).digest())
     if not ((X != 0) & (X != 255)).any():
@@ -63,6 +59,4 @@ def read_image(f: Path) -> tuple[np.ndarray, bytes]:
     except DarnError:
         raise
     except Exception as e:  # PIL raises many kinds for a damaged file
-        raise DarnError(
-            f"{f} is not a readable image, it may be damaged: {' '.join(str(e).split())[:120]}."
-        ) from None
+        raise DarnError(f"{f} is not a readable image, it may be damaged: {' '.join(str(e).split())[:120]}.") from None

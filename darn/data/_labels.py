@@ -20,14 +20,9 @@ def column_index(labels, columns, width: int, what: str) -> int:
         try:
             labels = int(labels)
         except ValueError:
-            known = (
-                f"its columns are {', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"
-                if columns
-                else "no header"
-            )
+            known = f"its columns are {', '.join(columns[:8])}{' ...' * (len(columns) > 8)}" if columns else "no header"
             raise DarnError(
-                f"{what} has no column named {labels!r} ({known}): give labels a name of the header or a "
-                "number."
+                f"{what} has no column named {labels!r} ({known}): give labels a name of the header or a number."
             ) from None
     if isinstance(labels, bool) or not isinstance(labels, int | np.integer):
         raise DarnError(f"labels = {labels!r} is not a column: give its name or its number.")
@@ -45,8 +40,7 @@ def take_column(raw: Raw, labels) -> Raw:
     width = next(iter(raw.parts.values())).X.shape[1]
     c = column_index(labels, raw.columns, width, raw.what)
     parts = {
-        split: replace(part, X=np.delete(part.X, c, axis=1), labels=part.X[:, c])
-        for split, part in raw.parts.items()
+        split: replace(part, X=np.delete(part.X, c, axis=1), labels=part.X[:, c]) for split, part in raw.parts.items()
     }
     columns = raw.columns and raw.columns[:c] + raw.columns[c + 1 :]
     return replace(raw, parts=parts, columns=columns, shape=None)

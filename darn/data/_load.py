@@ -31,9 +31,7 @@ def describe() -> list[dict]:
             known, path = KNOWN[name], _store.set_path(name)
             n, rows, present, about = known.n, known.rows, path.is_file(), known.about
             where = str(path) if present else "to be downloaded"
-        out.append(
-            {"name": name, "columns": n, "rows": rows, "present": present, "where": where, "about": about}
-        )
+        out.append({"name": name, "columns": n, "rows": rows, "present": present, "where": where, "about": about})
     return out
 
 

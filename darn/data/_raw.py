@@ -67,8 +67,6 @@ def shuffle(part: Part, raw: Raw, seed: int) -> np.ndarray:
     N = len(part.X)
     if N < 10:
         rows = "1 row" if N == 1 else f"{N} rows"
-        raise DarnError(
-            f"{raw.what} has {rows}, too few to divide into train, valid and test: at least 10 are needed."
-        )
+        raise DarnError(f"{raw.what} has {rows}, too few to divide into train, valid and test: at least 10 are needed.")
     # RandomState's stream is frozen: the same seed gives the same split under every NumPy.
     return np.random.RandomState(seed).permutation(N)

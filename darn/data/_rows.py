@@ -50,9 +50,7 @@ class Rows:
         """Packs an array of 0/1 in any numeric or bool type; refuses everything else."""
         X, _ = matrix(X, "the data")
         check_bits(X, "the data")
-        return Rows(
-            pack(X), X.shape[1], context=None if context is None else as_context(context, "the context")
-        )
+        return Rows(pack(X), X.shape[1], context=None if context is None else as_context(context, "the context"))
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,7 @@ class Splits:
     sha256: str | None = None  # of the file read
     columns: tuple[str, ...] | None = None
     source: str = ""
-    classes: tuple[str, ...] | None = (
-        None  # what the numbers in Rows.labels (and the one-hot context) stand for
-    )
+    classes: tuple[str, ...] | None = None  # what the numbers in Rows.labels (and the one-hot context) stand for
 
 
 def pack(X: np.ndarray) -> np.ndarray:

@@ -17,9 +17,7 @@ SUFFIXES = (".csv", ".txt", ".tsv", ".data", ".amat")
 def read_table(path: Path, data: bytes, what: str, labels=None) -> Raw:
     """One table, one row a line; blank lines and lines beginning with # are passed over."""
     if b"\0" in data[:4096]:
-        raise DarnError(
-            f"{what} is not text, though its name ends in {path.suffix}: give the file its right ending."
-        )
+        raise DarnError(f"{what} is not text, though its name ends in {path.suffix}: give the file its right ending.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:

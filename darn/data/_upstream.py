@@ -8,9 +8,7 @@ GITHUB = "https://raw.githubusercontent.com"
 DEBD = f"{GITHUB}/UCLA-StarAI/Density-Estimation-Datasets/37d53c1a8ba488d0a39e8c64bd3387577080b143/datasets"
 MADE = f"{GITHUB}/mgermain/MADE/514849eb9451311c02049f9e2d9a17fac589996a/datasets"
 IPALM = f"{GITHUB}/zhengqu-x/IPALM/54267fd6fcdec1e84c99f939273e1609ac6b0354/libsvm"
-SYLVESTER = (
-    f"{GITHUB}/riannevdberg/sylvester-flows/32dde9b7d696fee94f946a338182e542779eecfe/data/MNIST_static"
-)
+SYLVESTER = f"{GITHUB}/riannevdberg/sylvester-flows/32dde9b7d696fee94f946a338182e542779eecfe/data/MNIST_static"
 TORONTO = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist"
 MNIST = (
     "https://storage.googleapis.com/cvdf-datasets/mnist",
@@ -67,9 +65,7 @@ def amat(**checks: str) -> dict[str, File]:
 
 
 def idx(**checks: str) -> dict[str, File]:
-    return {
-        k: File(tuple(f"{m}/{k.replace('_', '-')}-ubyte.gz" for m in MNIST), c) for k, c in checks.items()
-    }
+    return {k: File(tuple(f"{m}/{k.replace('_', '-')}-ubyte.gz" for m in MNIST), c) for k, c in checks.items()}
 
 
 KNOWN: dict[str, Known] = {

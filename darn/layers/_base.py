@@ -33,11 +33,11 @@ class AbstractBinaryLayer(eqx.Module):
     n: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def log_prob(self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray | None = None):
+    def log_prob(self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray | None = None) -> Array:
         """log p(y | c) in nats. With a `key` a layer may return an unbiased one-sample estimate, for training."""
 
     @abc.abstractmethod
-    def sample(self, c: Array | None = None, *, key: PRNGKeyArray, bit: Estimator = bernoulli):
+    def sample(self, c: Array | None = None, *, key: PRNGKeyArray, bit: Estimator = bernoulli) -> Array:
         """y ~ p(. | c); gradients flow through `bit`."""
 
     @abc.abstractmethod

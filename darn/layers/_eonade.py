@@ -71,8 +71,8 @@ class EoNADE(AbstractBinaryLayer):
 
     def most_probable(self, c=None):
         order = self.orders[0]  # any one will do: the most probable path is a picture, not a probability
-        found = self.core.given(c).reordered(order).most_probable()
-        return tuple(jnp.zeros_like(v).at[order].set(v) for v in found)
+        y, p = self.core.given(c).reordered(order).most_probable()
+        return jnp.zeros_like(y).at[order].set(y), jnp.zeros_like(p).at[order].set(p)
 
     def with_bias(self, mean):
         return eqx.tree_at(lambda m: m.core, self, self.core.with_bias(mean))

@@ -28,18 +28,14 @@ class Mixture(AbstractAutoregressive):
         k_b, k_u, k_g = jax.random.split(key, 3)
         self.n = n
         self.b = jnp.zeros(n)
-        self.B = 0.5 * jax.random.normal(
-            k_b, (n_components, n)
-        )  # apart, or all components would learn the same
+        self.B = 0.5 * jax.random.normal(k_b, (n_components, n))  # apart, or all components would learn the same
         self.pi = jnp.zeros(n_components)
         self.U = Dense(n_c, n, bias=False, key=k_u) if n_c else None
         self.G = Dense(n_c, n_components, bias=False, key=k_g) if n_c else None
 
     def start(self, c=None):
         """(log weights of the components given nothing, logits of every unit under every component)."""
-        return jax.nn.log_softmax(plus_context(self.pi, self.G, c)), plus_context(self.b, self.U, c)[
-            None
-        ] + self.B
+        return jax.nn.log_softmax(plus_context(self.pi, self.G, c)), plus_context(self.b, self.U, c)[None] + self.B
 
     def read(self, state, j):
         weights, a = state

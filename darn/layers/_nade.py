@@ -69,9 +69,7 @@ class NADE(AbstractAutoregressive):
     def given(self, c: Array | None) -> "NADE":
         """The same distribution with the context folded into the biases."""
         b, e = plus_context(self.b, self.U, c), plus_context(self.e, self.A, c)
-        return eqx.tree_at(
-            lambda m: (m.b, m.e, m.U, m.A), self, (b, e, None, None), is_leaf=lambda v: v is None
-        )
+        return eqx.tree_at(lambda m: (m.b, m.e, m.U, m.A), self, (b, e, None, None), is_leaf=lambda v: v is None)
 
     def start(self, c=None):
         return plus_context(self.e, self.A, c), plus_context(self.b, self.U, c)
@@ -95,9 +93,7 @@ class NADE(AbstractAutoregressive):
         running, b = self.start(c)
         steps = y[:, None] * self.V if self.M is None else y[:, None] * self.V + self.M
         pad = -self.n % self.block
-        steps, R = (
-            jnp.pad(w, ((0, pad), (0, 0))).reshape(-1, self.block, w.shape[1]) for w in (steps, self.R)
-        )
+        steps, R = (jnp.pad(w, ((0, pad), (0, 0))).reshape(-1, self.block, w.shape[1]) for w in (steps, self.R))
 
         # Within a block the running sums are a product with a triangle of ones: XLA's cumsum is slow on a CPU.
         before = jnp.tril(jnp.ones((self.block, self.block)), -1)

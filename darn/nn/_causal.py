@@ -53,9 +53,7 @@ class CausalDense(AbstractCausalMap):
 
         (carry, y), _ = lax.scan(one_block, (carry, jnp.zeros_like(a)), jnp.arange(n_blocks))
         start, width = n_blocks * size, self.n % size
-        if (
-            width
-        ):  # the ragged last block has a shape of its own: padding would decide units that do not exist
+        if width:  # the ragged last block has a shape of its own: padding would decide units that do not exist
             rows = W[start:]
             carry, y = walk(carry, y, start, a[start:] + rows @ y, rows[:, start:], width)
         return y, carry

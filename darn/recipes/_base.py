@@ -78,9 +78,7 @@ def parse_field(name: str, text: str):
         if "tuple" in kind:
             return _units(text)
         if kind == "bool":
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[
-                text.lower()
-            ]
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
         value = {"int": int, "float": float}.get(kind, str)(text)
     except (ValueError, KeyError):
         expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(

@@ -27,8 +27,6 @@ def sheet(x: np.ndarray, shape: tuple[int, int], path: str | Path, *, columns: i
         top, left = gap + i // columns * (height + gap), gap + i % columns * (width + gap)
         page[top : top + height, left : left + width] = np.round(255 * image)
     scale = max(1, round(800 / page.shape[1]))
-    picture = Image.fromarray(page).resize(
-        (page.shape[1] * scale, page.shape[0] * scale), Image.Resampling.NEAREST
-    )
+    picture = Image.fromarray(page).resize((page.shape[1] * scale, page.shape[0] * scale), Image.Resampling.NEAREST)
     with atomic(path) as temporary:
         picture.save(temporary, format="PNG")

@@ -39,7 +39,5 @@ def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict]:
     names = _names(like)
     fits = head.get("format") == FORMAT and set(names) == set(arrays)
     if not fits or any(arrays[k].shape != np.shape(v) for k, v in zip(names, leaves)):
-        raise DarnError(
-            f"{path} is the checkpoint of another model: resume with the recipe it was started with"
-        )
+        raise DarnError(f"{path} is the checkpoint of another model: resume with the recipe it was started with")
     return jax.tree.unflatten(structure, [jnp.asarray(arrays[k]) for k in names]), json.loads(head["host"])

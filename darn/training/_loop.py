@@ -24,9 +24,7 @@ from darn.model_file import save_model
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
 from darn.training._step import DeviceRows, Program, to_host
 
-CALL_SECONDS = (
-    0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
-)
+CALL_SECONDS = 0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
 
 
 @dataclass(frozen=True)
@@ -154,9 +152,7 @@ def fit(
             else:
                 compiled.add("epochs")
             if not math.isfinite(metrics["bound"]):
-                save_best = (
-                    f"the model of epoch {host['best']} is kept" if host["lines"] else "nothing was learned"
-                )
+                save_best = f"the model of epoch {host['best']} is kept" if host["lines"] else "nothing was learned"
                 keep_model()
                 raise DarnError(
                     f"the loss is no longer a finite number in epoch {host['epoch'] + count}; {save_best}"

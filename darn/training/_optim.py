@@ -18,11 +18,11 @@ class GravesState(NamedTuple):
     n: Any
     m: Any
     delta: Any
-    count: jax.Array
+    step: jax.Array
 
 
 def rmsprop_graves(learning_rate, decay: float = 0.95, momentum: float = 0.9, eps: float = 1e-4):
-    """RMSprop of Graves (2013), Eqs. (38) to (41): centred, the epsilon inside the root, momentum on the step.
+    """RMSprop of Graves (2013): centred, the epsilon inside the root, momentum on the step.
 
     n <- .95 n + .05 g^2;  m <- .95 m + .05 g;  delta <- .9 delta - lr g / sqrt(n - m^2 + 1e-4);  w <- w + delta.
     The epsilon sets a gradient scale of 0.01: the loss is the mean over the minibatch, in nats.
@@ -32,8 +32,9 @@ def rmsprop_graves(learning_rate, decay: float = 0.95, momentum: float = 0.9, ep
         zeros = lambda: jax.tree.map(jnp.zeros_like, params)  # noqa: E731
         return GravesState(zeros(), zeros(), zeros(), jnp.zeros((), jnp.int32))
 
-    def update(grads, state, params=None):
-        lr = learning_rate(state.count) if callable(learning_rate) else learning_rate
+    def update(updates, state, params=None):
+        grads = updates
+        lr = learning_rate(state.step) if callable(learning_rate) else learning_rate
         n = jax.tree.map(lambda n, g: decay * n + (1 - decay) * g * g, state.n, grads)
         m = jax.tree.map(lambda m, g: decay * m + (1 - decay) * g, state.m, grads)
 
@@ -42,7 +43,7 @@ def rmsprop_graves(learning_rate, decay: float = 0.95, momentum: float = 0.9, ep
             return momentum * delta - lr * g / jnp.sqrt(jnp.maximum(n - m * m, 0) + eps)
 
         delta = jax.tree.map(step, state.delta, grads, n, m)
-        return delta, GravesState(n, m, delta, state.count + 1)
+        return delta, GravesState(n, m, delta, state.step + 1)
 
     return optax.GradientTransformation(init, update)
 
@@ -84,8 +85,6 @@ def make_optimizer(config: Training, n_steps: int) -> optax.GradientTransformati
     names = optimizer_names()
     if config.optimizer not in names:
         near = difflib.get_close_matches(config.optimizer, names, n=1)
-        hint = (
-            f"; did you mean {near[0]!r}?" if near else "; use rmsprop_graves, or an optax optimiser's name"
-        )
+        hint = f"; did you mean {near[0]!r}?" if near else "; use rmsprop_graves, or an optax optimiser's name"
         raise DarnError(f"there is no optimizer {config.optimizer!r}{hint}")
     return getattr(optax, config.optimizer)(schedule)

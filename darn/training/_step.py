@@ -118,9 +118,7 @@ class Program:
             model = self.model(params)
             one = lambda x, context, key: self.loss(model, x, context, state.price, key=key)  # noqa: E731
             losses, dl = jax.vmap(one)(batch.x, batch.context, keys)
-            return jnp.mean(losses) + _penalty(model, self.config), jax.tree.map(
-                partial(jnp.mean, axis=0), dl
-            )
+            return jnp.mean(losses) + _penalty(model, self.config), jax.tree.map(partial(jnp.mean, axis=0), dl)
 
         grads, dl = jax.grad(mean_loss, has_aux=True)(state.params)
         updates, opt = self.optimizer.update(grads, state.opt, state.params)
@@ -131,14 +129,12 @@ class Program:
             average = jax.tree.map(lambda m, w: decay * m + (1 - decay) * w, average, params)
         if self.target is not None:  # dual ascent: too many active units, and each becomes dearer
             price = jnp.maximum(price + 1e-3 * (jnp.stack(dl.active) - self.target) / self.target, 0)
-        return TrainState(params, opt, average, price, state.step + 1), _metrics(dl)
+        return TrainState(params, opt, average, price, state.step + 1), _metrics(dl, active=self.target is not None)
 
     def _epochs(self, state: TrainState, rows: DeviceRows, first, count):
         """`count` epochs from number `first` on, in one program; metrics are means over all their steps."""
         order_key, draw_key = jax.random.split(jax.random.key(self.config.seed ^ 0x5EED))
-        used = (
-            self.steps_per_epoch * self.batch
-        )  # the remainder, another one every epoch, sits this epoch out
+        used = self.steps_per_epoch * self.batch  # the remainder, another one every epoch, sits this epoch out
 
         def one_step(carry, index):
             state, sums = carry
@@ -151,7 +147,7 @@ class Program:
             return lax.scan(one_step, carry, order[:used].reshape(-1, self.batch))[0]
 
         each = (jnp.zeros(()),) * len(state.price)
-        zero = _metrics(DescriptionLength(jnp.zeros(()), each, each))
+        zero = _metrics(DescriptionLength(jnp.zeros(()), each, each), active=self.target is not None)
         state, sums = lax.fori_loop(0, count, one_epoch, (state, zero))
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
 
@@ -175,8 +171,10 @@ class Program:
         return _metrics(jax.tree.map(partial(jnp.mean, axis=0), dl))
 
 
-def _metrics(dl: DescriptionLength) -> dict[str, Any]:
-    return {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h, "active": dl.active}
+def _metrics(dl: DescriptionLength, *, active: bool = True) -> dict[str, Any]:
+    # Counting active units at every step would cost a kernel of its own, so training does it only where it matters.
+    found = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h}
+    return found | {"active": dl.active} if active else found
 
 
 def to_host(metrics) -> dict[str, Any]:
