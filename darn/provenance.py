@@ -56,7 +56,7 @@ def precision() -> str:
     """How float32 matrix products are computed."""
     import jax
 
-    asked = jax.config.read("jax_default_matmul_precision")
+    asked = getattr(jax.config, "jax_default_matmul_precision", None)
     if jax.default_backend() == "cpu" or asked in ("highest", "float32"):
         return "float32"
     return asked or "tf32 (the device's default for float32)"
