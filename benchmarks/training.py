@@ -62,7 +62,8 @@ def step_loop(program: Program, model, x: np.ndarray, seed: int):
     shuffle = jax.jit(lambda rows, key: jax.random.permutation(jax.random.key(key), rows))
 
     def sliced(state, rows, start):
-        return program.step(state, Batch(lax.dynamic_slice_in_dim(rows, start, program.batch)))
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.step), program.batch)
+        return program.step(state, Batch(lax.dynamic_slice_in_dim(rows, start, program.batch), None, keys))
 
     step = jax.jit(sliced, donate_argnums=0)
 

@@ -28,10 +28,10 @@ def _em(log_pi, p, x, prior, strength, n_steps):
 
     def step(_, carry):
         log_pi, p = carry
-        joint = log_pi + x @ jnp.log(p).T + (1 - x) @ jnp.log1p(-p).T
+        joint = log_pi[None] + x @ jnp.log(p).T + (1 - x) @ jnp.log1p(-p).T
         r = jnp.exp(joint - logsumexp(joint, axis=1, keepdims=True))
         mass = jnp.sum(r, axis=0)
-        p = (r.T @ x + strength * prior) / (mass[:, None] + strength)
+        p = (r.T @ x + strength * prior[None]) / (mass[:, None] + strength)
         return jnp.log((mass + 1) / (len(x) + len(mass))), p
 
     return lax.fori_loop(0, n_steps, step, (log_pi, p))
@@ -39,7 +39,7 @@ def _em(log_pi, p, x, prior, strength, n_steps):
 
 @jax.jit
 def _mean_log_prob(log_pi, p, x):
-    return jnp.mean(logsumexp(log_pi + x @ jnp.log(p).T + (1 - x) @ jnp.log1p(-p).T, axis=1))
+    return jnp.mean(logsumexp(log_pi[None] + x @ jnp.log(p).T + (1 - x) @ jnp.log1p(-p).T, axis=1))
 
 
 def em_mixture(x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int = 0, strength: float = 1.0) -> Stack:
@@ -47,7 +47,7 @@ def em_mixture(x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int
     rows, held = jnp.asarray(x, jnp.float32), jnp.asarray(valid, jnp.float32)
     mean = (rows.sum(axis=0) + 1) / (len(rows) + 2)
     start = np.random.RandomState(seed).choice(len(x), n_components, replace=n_components > len(x))
-    p = 0.5 * mean + 0.5 * jnp.clip(rows[start], 0.05, 0.95)  # each begins at a row, blurred towards the mean
+    p = 0.5 * mean[None] + 0.5 * jnp.clip(rows[start], 0.05, 0.95)  # each begins at a row, blurred towards the mean
     log_pi = jnp.full(n_components, -jnp.log(n_components))
     best = (-np.inf, log_pi, p)
     since = 0
@@ -65,7 +65,7 @@ def em_mixture(x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int
 def best_mixture(x: np.ndarray, valid: np.ndarray, sizes=(10, 20, 50, 100, 200), *, seed: int = 0) -> tuple[int, Stack]:
     """(K, the mixture): the number of components that the validation rows like best."""
     found = []
-    for k in (k for k in sizes if k <= len(x)):
+    for k in [k for k in sizes if k <= len(x)] or [1]:
         stack = em_mixture(x, valid, k, seed=seed)
         score = jax.vmap(stack.log_p)(jnp.asarray(valid, jnp.float32)).mean()
         found.append((float(score), k, stack))

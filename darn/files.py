@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,11 +29,22 @@ def atomic(path: str | Path) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         os.replace(temporary, path)
-    except OSError as e:
-        raise DarnError(cannot_write(path, e)) from e
+    except Exception as e:
+        failed = _os_error(e)
+        if failed is None:
+            raise
+        raise DarnError(cannot_write(path, failed)) from e
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _os_error(e: Exception) -> OSError | None:
+    """The system's refusal behind an exception; safetensors has it in the text only."""
+    if isinstance(e, OSError):
+        return e
+    found = re.search(r"\(os error (\d+)\)", str(e))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None
 
 
 def cannot_write(path: str | Path, e: OSError) -> str:

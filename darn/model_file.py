@@ -52,7 +52,10 @@ def _rebuild(spec: Any, arrays: dict[str, np.ndarray]) -> Any:
         return jnp.asarray(a, jnp.float32 if np.issubdtype(a.dtype, np.floating) else a.dtype)
     if "tuple" in spec:
         return tuple(_rebuild(v, arrays) for v in spec["tuple"])
-    module = object.__new__(_classes()[spec["class"]])
+    cls = _classes()[spec["class"]]
+    if set(spec["fields"]) != {f.name for f in dataclasses.fields(cls)}:
+        raise ValueError(f"not the fields of {cls.__name__}")
+    module = object.__new__(cls)
     for name, value in spec["fields"].items():
         object.__setattr__(module, name, _rebuild(value, arrays))
     return module
@@ -85,6 +88,9 @@ def load_model(path: str | Path) -> tuple[model.Stack, dict]:
                     f"{path} is of model format {head['version']}, this darn reads up to {VERSION}: upgrade darn"
                 )
             arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
-        return _rebuild(json.loads(head["structure"]), arrays), json.loads(head["info"])
+        stack, info = _rebuild(json.loads(head["structure"]), arrays), json.loads(head["info"])
+        if not isinstance(stack, model.Stack):
+            raise ValueError("not a stack")
+        return stack, info
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as e:
         raise DarnError(f"{path} is not a readable darn model: it is damaged, cut short or another file") from e

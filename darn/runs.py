@@ -1,6 +1,6 @@
 """Run folders: a recipe carried out, and what was left behind for later commands."""
 
-import dataclasses
+import contextlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from darn.files import atomic, cannot_write
 from darn.model import Stack
 from darn.model_file import load_model
 from darn.provenance import command, commit, device, versions
-from darn.recipes import Recipe
+from darn.recipes import Recipe, fields_of, show_field
 from darn.training import Fit, fit
 from darn.zoo import build
 
@@ -44,9 +44,15 @@ class Run:
 
     def rows(self, source: str | None = None, split: str | None = None) -> data.Rows:
         """Rows to score or encode: a file or set, or if none is given the test rows of the model's own data."""
-        r = self.recipe
-        classes = self.info["data"].get("classes")
-        return data.load_rows(
+        r, known = self.recipe, self.info["data"]
+        classes = known.get("classes")
+        # The published sets are checked when read; of a user's file only the checksum shows a change.
+        if source is None and r.data not in data.names() and self.splits().sha256 != known.get("sha256"):
+            raise DarnError(
+                f"{r.data} has changed since the model was trained on it, so that its test rows may be training rows: "
+                "name the rows to use"
+            )
+        rows = data.load_rows(
             r.data if source is None else source,
             n=self.model.n_x,
             split=split or ("test" if source is None else None),
@@ -56,14 +62,24 @@ class Run:
             labels=r.labels,
             classes=tuple(classes) if classes else None,
         )
+        given = 0 if rows.context is None else rows.context.shape[1]
+        if given != self.model.n_context:
+            raise DarnError(
+                f"{source or r.data} comes with {given} context columns, but the model was trained "
+                f"with {self.model.n_context}: give rows like those it was trained on"
+            )
+        return rows
 
 
 def open_run(path: str | Path) -> Run:
     """A run from its folder or from a model file alone."""
+    path = Path(path)
+    if not path.exists() and ("runs" / path).is_dir():
+        raise DarnError(f"there is no model at {path}: did you mean {'runs' / path}?")
     model, info = load_model(path)
-    if "recipe" not in info or "data" not in info:
+    if not all(isinstance(info.get(k), dict) for k in ("recipe", "data")):
         raise DarnError(f"{path} carries no recipe: it was saved from Python without one, so load it there")
-    return Run(Path(path), model, Recipe.from_json(info["recipe"]), info)
+    return Run(path, model, Recipe.from_json(info["recipe"]), info)
 
 
 def load_data(recipe: Recipe) -> data.Splits:
@@ -90,9 +106,12 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, progress: bo
     out = Path(out)
     if out.exists() and not resume:
         raise DarnError(f"{out} exists already: choose another --out, or continue it with --resume")
-    if resume:
-        _check_same(recipe, out)
+    before = _started(out) if resume else None
+    if before is not None:
+        _check_same(recipe, Recipe.from_json(before["recipe"]), out)
     splits = load_data(recipe)  # before anything is written: bad data leaves nothing behind
+    if before is not None and before["data"].get("sha256") != splits.sha256:
+        raise DarnError(f"{recipe.data} has changed since {out} was started: start another run with another --out")
     model = new_model(recipe, splits)
     described = {
         "name": splits.name,
@@ -105,15 +124,16 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, progress: bo
         "binarize": splits.binarize,
     }
     made = {"command": command(), "commit": commit(), "versions": versions(), "device": device()}
-    info = {"recipe": recipe.to_json(), "data": described, "made": made}
-    fresh = not out.exists()
+    info = before or {"recipe": recipe.to_json(), "data": described, "made": made}
+    new = [p for p in (out, *out.parents) if not p.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise DarnError(cannot_write(out, e)) from e
     try:
-        with atomic(out / "recipe.json") as f:
-            f.write_text(json.dumps(info, indent=1) + "\n")
+        if not resume:
+            with atomic(out / "recipe.json") as f:
+                f.write_text(json.dumps(info, indent=1) + "\n")
         return fit(
             model,
             splits.train,
@@ -127,24 +147,34 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, progress: bo
         )
     except BaseException:
         # A folder in which nothing was learned would only be in the way of the next try.
-        if fresh and not (out / "model.safetensors").exists():
+        if not resume and not (out / "model.safetensors").exists():
             shutil.rmtree(out, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                for folder in new[1:]:
+                    folder.rmdir()
         raise
 
 
-def _check_same(recipe: Recipe, out: Path) -> None:
-    """Resuming means the same run: a changed field would be another one."""
+def _started(out: Path) -> dict:
+    """What the run in `out` was started with."""
     saved = out / "recipe.json"
     if not saved.exists():
         if out.exists():
             raise DarnError(f"{out} is not a run folder: there is no recipe.json in it to resume")
         raise DarnError(f"there is no run {out} to resume")
     try:
-        before = Recipe.from_json(json.loads(saved.read_text())["recipe"])
+        before = json.loads(saved.read_text())
+        return {"recipe": before["recipe"], "data": before["data"], "made": before["made"]}
     except (ValueError, KeyError, TypeError) as e:
         raise DarnError(f"{saved} is damaged: start the run again under another --out") from e
-    for f in dataclasses.fields(Recipe):
-        old, new = getattr(before, f.name), getattr(recipe, f.name)
+
+
+def _check_same(recipe: Recipe, before: Recipe, out: Path) -> None:
+    """Resuming means the same run: a changed field would be another one."""
+    if before.data != recipe.data:
+        raise DarnError(f"{out} was started on {before.data}, not on {recipe.data}: choose another --out")
+    for f in fields_of():
+        old, new = (show_field(getattr(r, f.name)) for r in (before, recipe))
         if old != new and f.name != "checkpoint_every":
             raise DarnError(
                 f"{out} was started with --{f.name} {old}, not {new}: resume it with the same fields, "

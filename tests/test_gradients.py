@@ -133,7 +133,7 @@ def _truth(model):
 
 @lru_cache
 def stack(weights, encoder="factorial"):
-    """(model, the true gradient of its encoder and of its decoder), weights random or after brief training."""
+    """(model, the true gradients of its encoder and its decoder), weights random or briefly trained."""
     model = make_stack(encoder)
     if weights == "trained":
         params, static = eqx.partition(model, eqx.is_inexact_array)

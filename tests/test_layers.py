@@ -175,6 +175,27 @@ def test_batches_are_rows(name):
     assert float(seen["one"]) == pytest.approx(float(seen["log_prob"][-1]), abs=2e-5)
 
 
+@pytest.mark.parametrize("name", [name for name in LAYERS if not name.endswith("| c")])
+def test_many_rows_are_scored_as_few_are(name):
+    """jaxlib 0.10.2 on a CPU adds up some fused products wrongly from output 32,768 on."""
+    layer, c, seen = look(name)
+
+    @eqx.filter_jit
+    def score(layer, y):
+        weights, static = eqx.partition(layer, eqx.is_inexact_array)
+        one = lambda w, y: eqx.combine(w, static).log_prob(y, c)  # noqa: E731
+        value, slope = jax.vmap(jax.value_and_grad(one), (None, 0))(weights, y)
+        return value, jax.tree.leaves(slope)[0]
+
+    y = states(layer.n)
+    times = -(-33_000 // len(y))
+    few, many = score(layer, jnp.asarray(y)), score(layer, jnp.asarray(np.tile(y, (times, 1))))
+    np.testing.assert_allclose(few[0], seen["log_prob"], atol=2e-5)
+    for a, b in zip(few, many):
+        spread = np.abs(np.asarray(b).reshape(times, *a.shape) - np.asarray(a)[None])
+        assert spread.max() < 1e-4
+
+
 @layers
 def test_samples_follow_log_prob(name):
     _, _, seen = look(name)

@@ -117,7 +117,7 @@ def test_importance_converges_to_exact(name):
     error = {s: v - truth.nll for s, v in found.at.items()}
     assert abs(error[1000]) < 3 * found.nll_ci95 + 1e-3
     assert error[10] > 2 * abs(error[100])  # too few samples make log p too low
-    assert error[100] > abs(error[1000])
+    assert abs(error[1000]) < 0.1 * error[10]
     np.testing.assert_allclose(found.log_p, truth.log_p, atol=0.3)
     np.testing.assert_allclose(found.row_bound, truth.row_bound, atol=0.2)
     assert abs(found.bound - truth.bound) < 0.02

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 from darn.data._arrays import open_arrays
 from darn.data._upstream import File, Known
 from darn.errors import DarnError
+from darn.files import atomic
 
 TIMEOUT = 60  # seconds without an answer
 
@@ -27,10 +26,12 @@ def download(name: str, known: Known, path: Path) -> Arrays:
     if not is_content(known, arrays):
         raise DarnError(f"{name} was downloaded but its rows are not the expected ones: please report this.")
     try:
-        write_whole(path, arrays)
-    except OSError as e:
+        with atomic(path) as temporary, open(temporary, "wb") as f:
+            np.savez_compressed(f, **arrays)  # pyright: ignore[reportArgumentType]
+    except DarnError as e:
+        reason = getattr(e.__cause__, "strerror", e)
         raise DarnError(
-            f"{name} was downloaded but cannot be written to {path.parent} ({e.strerror}): set DARN_DATA to "
+            f"{name} was downloaded but cannot be written to {path.parent} ({reason}): set DARN_DATA to "
             "a folder that can be written."
         ) from None
     return arrays
@@ -98,20 +99,6 @@ def debd_text(packed: np.ndarray, n: int) -> bytes:
     text[:, ::2] = np.unpackbits(packed, axis=1, count=n) + ord("0")
     text[:, -1] = ord("\n")
     return text.tobytes()
-
-
-def write_whole(path: Path, arrays: Arrays) -> None:
-    """Writes beside the place and renames: no reader ever meets half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as f:
-            np.savez_compressed(f, **arrays)  # pyright: ignore[reportArgumentType]
-        os.chmod(part, 0o644)  # mkstemp's 0600 would shut others out of a shared folder
-        os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
 
 
 # From files to arrays. The bytes have been checked, so these parse without further questions.

@@ -22,7 +22,7 @@ def column_index(labels, columns, width: int, what: str) -> int:
         except ValueError:
             known = f"its columns are {', '.join(columns[:8])}{' ...' * (len(columns) > 8)}" if columns else "no header"
             raise DarnError(
-                f"{what} has no column named {labels!r} ({known}): give labels a name of the header or a number."
+                f"{what} has no column named {labels!r} ({known}): give --labels a name of the header or a number."
             ) from None
     if isinstance(labels, bool) or not isinstance(labels, int | np.integer):
         raise DarnError(f"labels = {labels!r} is not a column: give its name or its number.")

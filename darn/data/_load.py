@@ -97,7 +97,7 @@ def load_rows(
     if binarize == "dynamic":
         binarize = "static"
     width = next(iter(raw.parts.values())).X.shape[1]
-    check_width(width, n, raw.what)
+    check_width(width, n, raw.what, labels)
     full = full_scale(raw, binarize, threshold)
     raw, split = choose(raw, split, seed)
     if classes is not None:
@@ -142,12 +142,12 @@ def source(name_or_path, name, binarize, download, labels, split=None) -> tuple[
         raw, binarize = _digits.read_digits(), binarize or "threshold"
     elif name == "mnist":
         if binarize is None:
-            raise DarnError(f"mnist is grey: say how to make it binary, binarize = {CHOICES}.")
+            raise DarnError(f"mnist is grey: say how to make it binary with --binarize {CHOICES}.")
         raw = _store.raw_mnist(*_store.read_known(name, download=download))
     else:
         return read_path(name_or_path, labels, split), binarize
     if labels not in (None, "label"):
-        raise DarnError(f"{name} has its labels beside the data: give labels = 'label'.")
+        raise DarnError(f"{name} has its labels beside the data: give --labels label (labels='label' in Python).")
     return raw, binarize
 
 

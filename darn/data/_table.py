@@ -113,6 +113,6 @@ def parse(lines, numbers, delimiter, width: int, label: int | None, what: str) -
                     said = f"is {word[:40]!r}, not a number" if word else "is empty"
                     raise DarnError(
                         f"{what}: line {i}, column {j + 1} (counted from 1) {said}: mend it, or if the "
-                        f"column is a class label, give labels = {j}."
+                        f"column is a class label, give --labels {j} (labels = {j} in Python)."
                     ) from None
         raise DarnError(f"{what} could not be read as a table of numbers: {e}.") from None

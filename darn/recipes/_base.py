@@ -3,7 +3,9 @@
 import dataclasses
 import difflib
 import json
+import math
 from dataclasses import dataclass
+from typing import Any
 
 from darn.config import Architecture, Training, option
 from darn.errors import DarnError
@@ -50,7 +52,7 @@ class Recipe(Architecture, Training):
         extra = sorted(set(values) - set(known))
         if extra:
             raise DarnError(f"the recipe has a field this darn does not know, {extra[0]!r}: upgrade darn")
-        fixed = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        fixed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         return Recipe(**fixed)
 
 
@@ -92,19 +94,27 @@ def parse_field(name: str, text: str):
     return value
 
 
+def show_field(value) -> str:
+    """A field's value as the command line takes it: the inverse of `parse_field`."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "''"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def _units(text: str) -> tuple[int, ...]:
     out: list[int] = []
     for part in filter(None, text.replace(" ", "").split(",")):
-        size, _, times = part.partition("x")
-        out += [int(size)] * int(times or 1)
-    if any(n < 1 for n in out):
-        raise ValueError(text)
+        size, x, times = part.partition("x")
+        numbers = int(size), int(times if x else 1)
+        if min(numbers) < 1:
+            raise ValueError(text)
+        out += [numbers[0]] * numbers[1]
     return tuple(out)
 
 
 # (field, holds, what it must be): what no type can say.
 _RANGES = [
-    ("lr", lambda v: v > 0, "above 0"),
+    ("lr", lambda v: 0 < v < math.inf, "above 0"),
     ("batch", lambda v: v >= 1, "at least 1"),
     ("epochs", lambda v: v >= 1, "at least 1"),
     ("validate_every", lambda v: v >= 1, "at least 1"),
@@ -117,9 +127,10 @@ _RANGES = [
     ("sparsity", lambda v: 0 <= v < 1, "between 0 and 1"),
     ("threshold", lambda v: 0 < v <= 1, "between 0 and 1"),
     ("seed", lambda v: 0 <= v < 2**31, "a number from 0 to 2147483647"),
+    ("checkpoint_every", lambda v: v >= 0, "0 or more"),
     ("patience", lambda v: v >= 0, "0 or more"),
-    ("weight_decay", lambda v: v >= 0, "0 or more"),
-    ("l1", lambda v: v >= 0, "0 or more"),
+    ("weight_decay", lambda v: 0 <= v < math.inf, "0 or more"),
+    ("l1", lambda v: 0 <= v < math.inf, "0 or more"),
 ]
 
 

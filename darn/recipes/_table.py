@@ -1,12 +1,14 @@
 """The recipes by name."""
 
+import dataclasses
 import difflib
+from pathlib import Path
 
 from darn.errors import DarnError
 from darn.recipes._base import Recipe
 
 
-def _uci(name: str, nll: float, n_h: int, n_d: int, lr: float, **fields) -> Recipe:
+def _uci(name, nll: float, n_h: int, n_d: int, lr: float, epochs: int = 1000, validate_every: int = 5) -> Recipe:
     # Section 5.1: one tanh layer, one stochastic layer with an autoregressive prior, autoregressive visible layer,
     # minibatches of 100, RMSprop; units and learning rate from the paper's grid, early stopping on validation.
     return Recipe(
@@ -15,9 +17,11 @@ def _uci(name: str, nll: float, n_h: int, n_d: int, lr: float, **fields) -> Reci
         n_d=(n_d,),
         visible="linear",
         lr=lr,
+        epochs=epochs,
+        validate_every=validate_every,
+        patience=20,
         paper_nll=nll,
         promise=f"Table 1, DARN, {name}: {nll} nats",
-        **({"epochs": 1000, "validate_every": 5, "patience": 20} | fields),
     )
 
 
@@ -70,15 +74,12 @@ OWN = Recipe(
 )
 
 
-def find(name: str, is_file: bool) -> tuple[str, Recipe]:
-    """(name of the run, recipe) for a recipe's name, or for a file or folder of one's own."""
+def find(name: str, data: str | None = None) -> tuple[str, Recipe]:
+    """(name of the run, recipe) for a recipe's name, or else for `data`, a known set or a file of one's own."""
     if name in RECIPES:
         return name, RECIPES[name]
-    if is_file:
-        import dataclasses
-        from pathlib import Path
-
-        return Path(name).stem, dataclasses.replace(OWN, data=name)
-    near = difflib.get_close_matches(name, RECIPES, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`darn recipes` lists them"
-    raise DarnError(f"there is no recipe and no file called {name!r}: {hint}")
+    if data is not None:
+        return Path(data).stem or "own", dataclasses.replace(OWN, data=data)
+    near = difflib.get_close_matches(name.lower(), RECIPES, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else "`darn recipes` and `darn data` list what there is"
+    raise DarnError(f"there is no recipe, data set or file called {name!r}: {hint}")

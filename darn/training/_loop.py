@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,7 +68,10 @@ class _Journal:
         if path is None:
             return
         if keep:
-            self.history = [json.loads(line) for line in path.read_text().splitlines()[:keep]]
+            try:
+                self.history = [json.loads(line) for line in path.read_text().splitlines()[:keep]]
+            except (OSError, ValueError) as e:
+                raise DarnError(f"{path} is missing or damaged: start the run again under another --out") from e
         self._write("w", self.history)
 
     def _write(self, mode, rows):
@@ -128,7 +130,7 @@ def fit(
 
     def keep_model():
         if folder is not None:
-            note = {"epoch": host["best"], "valid_bound": host["bound"]}
+            note = {"epoch": host["best"], "valid_bound": host["bound"] if host["lines"] else None}
             save_model(folder / "model.safetensors", program.model(best), metadata | {"training": note})
 
     def save():
@@ -153,7 +155,8 @@ def fit(
                 compiled.add("epochs")
             if not math.isfinite(metrics["bound"]):
                 save_best = f"the model of epoch {host['best']} is kept" if host["lines"] else "nothing was learned"
-                keep_model()
+                if host["lines"]:
+                    keep_model()
                 raise DarnError(
                     f"the loss is no longer a finite number in epoch {host['epoch'] + count}; {save_best}"
                     f"{f' in {folder}' if folder else ''}: try a lower --lr than {config.lr:g}"
@@ -189,7 +192,7 @@ def fit(
         save()
     interrupted = host["epoch"] < config.epochs and pressed.is_set()
     return Fit(
-        program.model(eqx.combine(best, None) if best is None else best),
+        program.model(best),
         host["bound"],
         host["best"],
         host["epoch"],

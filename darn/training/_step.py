@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from darn.config import Training
 from darn.model import Stack
@@ -19,7 +19,7 @@ from darn.training._optim import make_optimizer
 
 
 class TrainState(eqx.Module):
-    """All that a step changes. Random numbers follow from the seed and `step`, so this is all that resuming needs."""
+    """All that a step changes. Random numbers follow from seed and epoch, so this is all that resuming needs."""
 
     params: Any  # the model's float arrays
     opt: optax.OptState
@@ -32,7 +32,8 @@ class Batch(eqx.Module):
     """Rows as training sees them."""
 
     x: Float[Array, "B n_x"]
-    context: Float[Array, "B n_context"] | None = None
+    context: Float[Array, "B n_context"] | None
+    keys: PRNGKeyArray  # one a row, so that a batch split over devices draws what it would draw on one
 
 
 class DeviceRows(eqx.Module):
@@ -52,7 +53,7 @@ class DeviceRows(eqx.Module):
     def __len__(self) -> int:
         return self.values.shape[0]
 
-    def batch(self, index: Int[Array, " B"], draw_key=None) -> Batch:
+    def batch(self, index: Int[Array, " B"], keys: PRNGKeyArray, draw_key=None) -> Batch:
         """The chosen rows, unpacked; `draw_key`: intensities become fresh bits (dynamic binarisation)."""
         values = self.values[index]
         if not self.grey:
@@ -61,7 +62,7 @@ class DeviceRows(eqx.Module):
             x = values.astype(jnp.float32) / 255
             if draw_key is not None:
                 x = (jax.random.uniform(draw_key, x.shape) < x).astype(jnp.float32)
-        return Batch(x, None if self.context is None else self.context[index])
+        return Batch(x, None if self.context is None else self.context[index], keys)
 
 
 def _penalty(model: Stack, config: Training) -> Float[Array, ""]:
@@ -110,14 +111,11 @@ class Program:
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update; (the new state, the batch's description length and its parts)."""
-        # Every row has a key of its own, so that a batch split over devices draws what it would draw on one.
-        key = jax.random.fold_in(jax.random.key(self.config.seed), state.step)
-        keys = jax.random.split(key, len(batch.x))
 
         def mean_loss(params):
             model = self.model(params)
             one = lambda x, context, key: self.loss(model, x, context, state.price, key=key)  # noqa: E731
-            losses, dl = jax.vmap(one)(batch.x, batch.context, keys)
+            losses, dl = jax.vmap(one)(batch.x, batch.context, batch.keys)
             return jnp.mean(losses) + _penalty(model, self.config), jax.tree.map(partial(jnp.mean, axis=0), dl)
 
         grads, dl = jax.grad(mean_loss, has_aux=True)(state.params)
@@ -133,18 +131,22 @@ class Program:
 
     def _epochs(self, state: TrainState, rows: DeviceRows, first, count):
         """`count` epochs from number `first` on, in one program; metrics are means over all their steps."""
-        order_key, draw_key = jax.random.split(jax.random.key(self.config.seed ^ 0x5EED))
+        order_key, bits_key, draw_key = jax.random.split(jax.random.key(self.config.seed), 3)
         used = self.steps_per_epoch * self.batch  # the remainder, another one every epoch, sits this epoch out
 
-        def one_step(carry, index):
+        def one_step(carry, chosen):
             state, sums = carry
             key = jax.random.fold_in(draw_key, state.step) if self.dynamic else None
-            state, metrics = self.step(state, rows.batch(index, key))
+            index, keys = chosen
+            state, metrics = self.step(state, rows.batch(index, keys, key))
             return (state, jax.tree.map(jnp.add, sums, metrics)), None
 
         def one_epoch(i, carry):
-            order = jax.random.permutation(jax.random.fold_in(order_key, first + i), len(rows))
-            return lax.scan(one_step, carry, order[:used].reshape(-1, self.batch))[0]
+            order = jax.random.permutation(jax.random.fold_in(order_key, first + i), len(rows))[:used]
+            # All the epoch's keys at once: deriving them step by step would be a tenth of a small model's step.
+            keys = jax.random.split(jax.random.fold_in(bits_key, first + i), used)
+            chosen = tuple(v.reshape(-1, self.batch) for v in (order, keys))
+            return lax.scan(one_step, carry, chosen)[0]
 
         each = (jnp.zeros(()),) * len(state.price)
         zero = _metrics(DescriptionLength(jnp.zeros(()), each, each), active=self.target is not None)
@@ -162,8 +164,8 @@ class Program:
 
         def chunk(k):
             index = jnp.minimum(k * size + jnp.arange(size), len(rows) - 1)
-            batch = rows.batch(index, jax.random.fold_in(base, k) if self.dynamic else None)
             keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
+            batch = rows.batch(index, keys, jax.random.fold_in(base, k) if self.dynamic else None)
             return jax.vmap(lambda x, c, k: loss(model, x, c, price, key=k)[1])(batch.x, batch.context, keys)
 
         dl = lax.map(chunk, jnp.arange(n_chunks))

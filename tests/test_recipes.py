@@ -1,0 +1,185 @@
+"""Laws of recipes: each builds, trains and evaluates; its fields survive JSON and the command line; bad ones do not."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from darn import data, likelihood, runs
+from darn.errors import DarnError
+from darn.recipes import RECIPES, Recipe, fields_of, find, override, parse_field, show_field
+
+recipes = pytest.mark.parametrize("name", RECIPES)
+WIDTHS = {s["name"]: s["columns"] for s in data.describe()}
+
+
+@pytest.fixture
+def noise(monkeypatch):
+    """Random bits of the right width in place of every set."""
+
+    def load(name, *, binarize=None, threshold=0.5, seed=0, labels=None):
+        rng = np.random.default_rng(seed)
+        parts = [data.Rows.from_array(rng.random((n, WIDTHS[name])) < 0.3) for n in (20, 10, 10)]
+        return data.Splits(name, *parts, binarize, sha256="noise")
+
+    monkeypatch.setattr(data, "load", load)
+
+
+@recipes
+def test_recipe_trains_and_evaluates(name, noise, tmp_path):
+    recipe = RECIPES[name].tiny()
+    assert recipe.data in WIDTHS
+    fit = runs.train(recipe, tmp_path / "run", progress=False)
+    assert fit.steps == 2  # 20 rows are one minibatch
+    run = runs.open_run(tmp_path / "run")
+    assert run.recipe == recipe
+    assert run.model.n_x == WIDTHS[recipe.data]
+    assert run.model.n_h == recipe.n_h
+    found = likelihood.evaluate(run.model, run.splits().test.unpack()[:2])
+    assert np.isfinite(found.log_p).all()
+    assert found.bound >= found.nll - 1e-3
+
+
+@recipes
+def test_recipe_is_plain_data(name):
+    recipe = RECIPES[name]
+    for r in (recipe, recipe.tiny()):
+        assert Recipe.from_json(json.loads(json.dumps(r.to_json()))) == r
+        assert override(r, {}) == r  # its own fields are within range
+    assert recipe.promise
+    assert find(name) == (name, recipe)
+
+
+@recipes
+def test_fields_survive_the_command_line(name):
+    for f in fields_of():
+        value = getattr(RECIPES[name], f.name)
+        text = show_field(value)
+        if value is None and "None" not in str(f.type):
+            continue
+        assert parse_field(f.name, "" if text == "''" else text) == value
+
+
+def test_the_data_are_described():
+    """Every paper's number belongs to a set that `darn data` knows, and mentions itself in the promise."""
+    for recipe in RECIPES.values():
+        for number in (recipe.paper_nll, recipe.paper_bound):
+            assert number is None or f"{number}" in recipe.promise
+
+
+def test_json_of_other_versions():
+    known = Recipe().to_json()
+    with pytest.raises(DarnError, match="'zeal'.*upgrade"):
+        Recipe.from_json(known | {"zeal": 1})
+    del known["l1"]  # an older file
+    assert Recipe.from_json(known) == Recipe()
+
+
+def test_find():
+    assert find("my", "/data/my.table.csv") == (
+        "my.table",
+        dataclasses.replace(find("x", "x")[1], data="/data/my.table.csv"),
+    )
+    assert find("adult", "adult.csv")[1] is RECIPES["adult"]  # a recipe's name comes first
+    for wrong, said in (("mnist", "mnist-500"), ("Adult", "adult"), ("conect4", "connect4"), ("zzz", "darn recipes")):
+        with pytest.raises(DarnError, match=said):
+            find(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("n_h", "500", (500,)),
+        ("n_h", "200,100", (200, 100)),
+        ("n_h", "200, 100", (200, 100)),
+        ("n_h", "80x3", (80, 80, 80)),
+        ("n_h", "80x2,7", (80, 80, 7)),
+        ("n_h", "", ()),
+        ("decoder_d", "none", None),
+        ("decoder_d", "", ()),
+        ("skip", "true", True),
+        ("skip", "No", False),
+        ("epochs", "12", 12),
+        ("lr", "1e-3", 1e-3),
+        ("visible", "eonade", "eonade"),
+        ("labels", "kind", "kind"),
+        ("binarize", "none", None),
+        ("optimizer", "adam", "adam"),
+    ],
+)
+def test_parse_field(name, text, value):
+    found = parse_field(name, text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("n_hh", "5", "did you mean --n_h"),
+        ("data", "adult", "no field --data"),
+        ("promise", "much", "no field --promise"),
+        ("zzzzzzz", "5", "darn train --help"),
+        ("n_h", "5,x", "unit counts"),
+        ("n_h", "0", "unit counts"),
+        ("n_h", "-3", "unit counts"),
+        ("n_h", "80x", "unit counts"),
+        ("n_h", "80x0", "unit counts"),
+        ("n_h", "none", "unit counts"),
+        ("epochs", "2.5", "a whole number"),
+        ("epochs", "", "a whole number"),
+        ("lr", "fast", "a number"),
+        ("skip", "2", "true or false"),
+        ("visible", "nad", "did you mean nade"),
+        ("activation", "gelu", "tanh, relu"),
+    ],
+)
+def test_parse_field_refuses(name, text, said):
+    with pytest.raises(DarnError, match=said) as e:
+        parse_field(name, text)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"lr": 0.0}, "--lr must be above 0"),
+        ({"lr": float("nan")}, "--lr"),
+        ({"lr": float("inf")}, "--lr"),
+        ({"batch": 0}, "--batch"),
+        ({"epochs": 0}, "--epochs"),
+        ({"validate_every": 0}, "--validate_every"),
+        ({"patience": -1}, "--patience"),
+        ({"n_samples": 0}, "--n_samples"),
+        ({"n_orderings": 0}, "--n_orderings"),
+        ({"n_components": 0}, "--n_components"),
+        ({"n_nade": ()}, "--n_nade"),
+        ({"average": 1.0}, "--average"),
+        ({"momentum": -0.1}, "--momentum"),
+        ({"sparsity": 1.0}, "--sparsity"),
+        ({"threshold": 0.0}, "--threshold"),
+        ({"seed": 2**31}, "--seed"),
+        ({"seed": -1}, "--seed"),
+        ({"weight_decay": -1.0}, "--weight_decay"),
+        ({"weight_decay": float("inf")}, "--weight_decay"),
+        ({"l1": float("nan")}, "--l1"),
+        ({"checkpoint_every": -1.0}, "--checkpoint_every"),
+        ({"binarize": "intensity", "visible": "nade"}, "--visible factorial"),
+        ({"log_q": "entropy", "encoder": "linear"}, "--encoder factorial"),
+        ({"estimator": "disarm", "encoder": "nade"}, "--encoder factorial"),
+    ],
+)
+def test_override_refuses(fields, said):
+    with pytest.raises(DarnError, match=said):
+        override(RECIPES["digits"], fields)
+
+
+def test_tiny_is_small():
+    deep = dataclasses.replace(RECIPES["mnist-500"], n_h=(80,) * 12, n_d=(400, 9), encoder_d=(7, 50), decoder_d=())
+    small = deep.tiny()
+    assert small.n_h == (8, 8, 8)
+    assert small.n_d == (8, 8)
+    assert small.encoder_d == (7, 8)
+    assert small.decoder_d == ()
+    assert small.epochs == 2
