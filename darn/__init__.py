@@ -34,7 +34,7 @@ _HOMES = {
 _MODULES = ("baselines", "data", "gradients", "layers", "likelihood", "nn", "objective", "recipes", "report")
 _MODULES += ("runs", "sampling", "training", "zoo")
 
-__all__ = sorted([*_HOMES, *_MODULES])
+__all__ = [*_HOMES, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str):

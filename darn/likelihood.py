@@ -73,6 +73,11 @@ def evaluate(model: Stack, x, *, context=None, n_samples: int = 1000, repeats: i
     return importance(model, x, context=context, n_samples=n_samples, repeats=repeats, seed=seed, **options)
 
 
+def _some(x) -> None:
+    if not len(x):
+        raise DarnError("there are no rows to score")
+
+
 def _rows(x, context, start, count, size):
     rows = jnp.asarray(pad_rows(x[start : start + count], size), jnp.float32)
     side = None if context is None else jnp.asarray(pad_rows(context[start : start + count], size))
@@ -118,6 +123,7 @@ def exact(model: Stack, x, *, context=None, progress=None) -> Likelihood:
 
     Memory is that of one table of rows by codes, whatever 2^n_h is.
     """
+    _some(x)
     n = sum(model.n_h)
     if n > MAX_ENUMERATED:
         raise DarnError(f"the model has {n} stochastic units: 2^{n} codes cannot be summed; use importance sampling")
@@ -207,6 +213,7 @@ def importance(
     The estimate of log p is low in the mean (Jensen), the more so the fewer samples: the interval over repeats shows
     noise, not this bias. The effective sample size and the values at S/100 and S/10 show it.
     """
+    _some(x)
     size = min(rows_at_once, len(x))
     # Samples of each row drawn at once: what fits a CPU's cache, or half a gigabyte an array on an accelerator.
     floats = 1 << (22 if jax.default_backend() == "cpu" else 27)

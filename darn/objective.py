@@ -14,6 +14,7 @@ from darn.model import Stack
 
 ESTIMATORS = (*LOCAL, "reinforce", "disarm")
 LOG_Q = ("sampled", "entropy")
+_DECODER = 2**31 - 1  # sets the decoder's key apart from all the keys that `encode` derives from the same one
 
 
 class DescriptionLength(eqx.Module):
@@ -60,7 +61,7 @@ def description_length(
         q = tuple(-e for e in model.entropy_layers(h, x, context))
     else:
         q = _frozen_encoder(model).log_q_layers(h, x, context)
-    return _parts(q, model.log_p_layers(x, h, context, key=jax.random.fold_in(key, 0)), h)
+    return _parts(q, model.log_p_layers(x, h, context, key=jax.random.fold_in(key, _DECODER)), h)
 
 
 def _parts(log_q, log_p, h) -> DescriptionLength:

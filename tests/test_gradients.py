@@ -14,7 +14,7 @@ from scipy import stats
 from darn import zoo
 from darn.config import Architecture
 from darn.gradients import LOCAL, bernoulli, straight_through
-from darn.objective import ESTIMATORS, make_loss
+from darn.objective import ESTIMATORS, description_length, make_loss
 
 local = pytest.mark.parametrize("bit", LOCAL.values(), ids=LOCAL)
 
@@ -249,6 +249,16 @@ def test_autoregressive_encoder(estimator):
         assert hotelling(found[0], encoder) > ENOUGH
     else:
         assert relative_bias(found[0], encoder) < 0.2
+
+
+@pytest.mark.parametrize("encoder", ["factorial", "linear"])
+def test_inside_log_q_the_encoder_is_frozen(encoder):
+    """Where bits pass nothing back, nothing reaches the encoder: what is left out has mean zero and much noise."""
+    deaf = lambda a, u: jax.lax.stop_gradient(bernoulli(a, u))  # noqa: E731
+    one = lambda m: description_length(m, jnp.asarray(X), key=jax.random.key(3), bit=deaf).total  # noqa: E731
+    encoder_part, decoder_part = flat(eqx.filter_jit(eqx.filter_grad(one))(make_stack(encoder)))
+    assert np.all(encoder_part == 0)
+    assert np.any(decoder_part != 0)
 
 
 def test_what_needs_a_factorial_encoder_says_so():

@@ -52,6 +52,10 @@ def go(model, config, **options):
     return fit(model, PATTERNS, PATTERNS, config, progress=False, **options)
 
 
+def take(rows, index, draw_key=None):
+    return rows.batch(index, jax.random.split(jax.random.key(1), len(index)), draw_key)
+
+
 # ---------------------------------------------------------------- optimiser
 
 
@@ -186,7 +190,7 @@ def test_averaged_weights_are_the_running_mean():
     expected = [np.asarray(w, np.float64) for w in jax.tree.leaves(state.params)]
     step = jax.jit(program.step)
     for i in range(30):
-        state, _ = step(state, rows.batch(jnp.arange(10)))
+        state, _ = step(state, take(rows, jnp.arange(10)))
         decay = min(0.5, (1 + i) / (10 + i))
         new = jax.tree.leaves(state.params)
         expected = [decay * m + (1 - decay) * np.asarray(w, np.float64) for m, w in zip(expected, new)]
@@ -201,7 +205,7 @@ def test_step_is_a_step_of_gradient_descent():
     program = Program(model, replace(BASE, optimizer="sgd", lr=0.1), len(PATTERNS))
     rows = DeviceRows.put(PATTERNS)
     index = jnp.asarray([0, 1, 2, 6])
-    state, metrics = jax.jit(program.step)(program.start(model), rows.batch(index))
+    state, metrics = jax.jit(program.step)(program.start(model), take(rows, index))
     x = jnp.asarray(PATTERNS.unpack()[np.asarray(index)], jnp.float32)
     params, static = eqx.partition(model, eqx.is_inexact_array)
     loss = lambda p: -jnp.mean(jax.vmap(lambda x: eqx.combine(p, static).log_p(x))(x))  # noqa: E731
@@ -212,22 +216,34 @@ def test_step_is_a_step_of_gradient_descent():
     assert state.step == 1
 
 
+def test_epochs_in_one_call_are_epochs_one_by_one():
+    model = small()
+    program = Program(model, BASE, len(PATTERNS))
+    rows = DeviceRows.put(PATTERNS)
+    go_on = lambda state, first, count: program.epochs(state, rows, jnp.asarray(first), jnp.asarray(count))[0]  # noqa: E731
+    at_once, one_by_one = go_on(program.start(model), 0, 2), go_on(go_on(program.start(model), 0, 1), 1, 1)
+    same(at_once, one_by_one)
+    assert at_once.step == 4
+    another = go_on(go_on(program.start(model), 0, 1), 0, 1)  # every epoch has an order of its own
+    assert any(np.any(v != w) for v, w in zip(*map(jax.tree.leaves, (another.params, at_once.params))))
+
+
 def test_rows_reach_the_device_whole():
     rng = np.random.default_rng(0)
     X = (rng.random((7, 13)) < 0.4).astype(np.uint8)
     context = rng.normal(size=(7, 2)).astype(np.float32)
-    batch = DeviceRows.put(Rows.from_array(X, context=context)).batch(jnp.asarray([3, 0, 6]))
+    batch = take(DeviceRows.put(Rows.from_array(X, context=context)), jnp.asarray([3, 0, 6]))
     np.testing.assert_array_equal(batch.x, X[[3, 0, 6]])
     np.testing.assert_array_equal(batch.context, context[[3, 0, 6]])
     grey = Rows(rng.integers(0, 256, (7, 13)).astype(np.uint8), 13, grey=True)
-    np.testing.assert_allclose(DeviceRows.put(grey).batch(jnp.arange(7)).x, grey.unpack(), rtol=1e-6)
+    np.testing.assert_allclose(take(DeviceRows.put(grey), jnp.arange(7)).x, grey.unpack(), rtol=1e-6)
 
 
 def test_dynamic_binarisation_draws_afresh_with_the_right_mean():
     values = np.array([[0, 64, 128, 255]], np.uint8)
     rows = DeviceRows.put(Rows(np.repeat(values, 4000, axis=0), 4, grey=True))
     index = jnp.arange(4000)
-    one, two = (np.asarray(rows.batch(index, jax.random.key(k)).x) for k in (0, 1))
+    one, two = (np.asarray(take(rows, index, jax.random.key(k)).x) for k in (0, 1))
     assert set(np.unique(one)) == {0, 1}
     assert np.any(one != two)
     p = values[0] / 255
@@ -402,13 +418,17 @@ def test_checkpoints_are_exact_and_know_their_model(tmp_path):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "rmsprop_graves"])
-def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_model(optimizer, tmp_path):
-    config = replace(BASE, optimizer=optimizer, lr=1e38, epochs=50)
+def test_a_loss_that_is_no_number_ends_the_run(optimizer, tmp_path):
     with pytest.raises(DarnError, match=r"finite.*--lr") as e:
-        go(small(), config, folder=tmp_path)
+        go(small(), replace(BASE, optimizer=optimizer, lr=1e38, epochs=50), folder=tmp_path)
     assert "\n" not in str(e.value)
-    model, _ = load_model(tmp_path)
-    assert math.isfinite(exact(model, FOUR).nll)
+
+
+def test_a_loss_that_is_no_number_leaves_the_best_model(tmp_path):
+    kept = go(small(), BASE, folder=tmp_path)
+    with pytest.raises(DarnError, match=rf"epoch {kept.epoch} is kept.*--lr"):
+        go(small(), replace(BASE, lr=1e38, epochs=50), folder=tmp_path, resume=True)
+    same(load_model(tmp_path)[0], kept.model)
 
 
 def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path):

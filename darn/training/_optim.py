@@ -65,7 +65,9 @@ def make_schedule(config: Training, n_steps: int):
 
 
 def optimizer_names() -> list[str]:
-    """rmsprop_graves and every optax optimiser that needs nothing but a learning rate."""
+    """rmsprop_graves and every optax optimiser that needs nothing but a learning rate on a schedule."""
+    # These look alike but want more: a line search, a plain number, or are parts of optimisers and not whole ones.
+    others = ("lbfgs", "optimistic_adam", "rprop", "sm3")
 
     def fits(f) -> bool:
         try:
@@ -74,7 +76,8 @@ def optimizer_names() -> list[str]:
             return False
         return first.name == "learning_rate" and all(p.default is not p.empty for p in rest)
 
-    return ["rmsprop_graves", *sorted(k for k, f in vars(optax).items() if inspect.isfunction(f) and fits(f))]
+    found = [k for k, f in vars(optax).items() if callable(f) and not inspect.isclass(f) and fits(f)]
+    return ["rmsprop_graves", *sorted(k for k in found if k not in others and not k.startswith("scale_by_"))]
 
 
 def make_optimizer(config: Training, n_steps: int) -> optax.GradientTransformation:

@@ -160,12 +160,12 @@ class Program:
         size = min(500, len(rows))
         n_chunks = -(-len(rows) // size)
         price = jnp.zeros(model.n_layers)
-        base = jax.random.key(self.config.seed ^ 0xB0)
+        base, draw_base = jax.random.split(jax.random.key(self.config.seed ^ 0xB0))
 
         def chunk(k):
             index = jnp.minimum(k * size + jnp.arange(size), len(rows) - 1)
             keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
-            batch = rows.batch(index, keys, jax.random.fold_in(base, k) if self.dynamic else None)
+            batch = rows.batch(index, keys, jax.random.fold_in(draw_base, k) if self.dynamic else None)
             return jax.vmap(lambda x, c, k: loss(model, x, c, price, key=k)[1])(batch.x, batch.context, keys)
 
         dl = lax.map(chunk, jnp.arange(n_chunks))
