@@ -32,6 +32,7 @@ def _em(log_pi, p, x, prior, strength, n_steps):
         r = jnp.exp(joint - logsumexp(joint, axis=1, keepdims=True))
         mass = jnp.sum(r, axis=0)
         p = (r.T @ x + strength * prior[None]) / (mass[:, None] + strength)
+        p = jnp.clip(p, 1e-6, 1 - 1e-6)  # rounding must not make a probability 0 or 1
         return jnp.log((mass + 1) / (len(x) + len(mass))), p
 
     return lax.fori_loop(0, n_steps, step, (log_pi, p))

@@ -107,7 +107,7 @@ def evaluate(args) -> None:
     run = open_run(args.model)
     x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
     own = args.data in (None, run.recipe.data)
-    split = args.split or ("test" if own or args.data in data.names() else None)
+    split = args.split or ("test" if args.data is None or args.data in data.names() else None)
     method = args.method
     if method == "auto":
         method = "exact" if sum(run.model.n_h) <= likelihood.EXACT_LIMIT else "importance"

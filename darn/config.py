@@ -36,7 +36,9 @@ class Training:
     log_q: str = option("sampled", "the log q term", ("sampled", "entropy"))
     n_samples: int = option(1, "encodings of each datum in a step")
     sparsity: float = option(0.0, "share of stochastic units to be active, held by a price on activity; 0: free")
-    optimizer: str = option("rmsprop_graves", "rmsprop_graves, or the name of any optax optimiser")
+    optimizer: str = option(
+        "rmsprop_graves", "rmsprop_graves, or an optax optimiser that takes a learning rate alone, such as adam"
+    )
     lr: float = option(2.5e-4, "learning rate")
     momentum: float = option(0.9, "momentum of rmsprop_graves")
     schedule: str = option(

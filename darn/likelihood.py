@@ -85,7 +85,8 @@ def _rows(x, context, start, count, size):
 
 
 def _width(model: Stack) -> int:
-    return max(model.n_x, *model.n_h, 1)
+    """Floats of the widest array that one (row, code) pair needs."""
+    return max(part.layer.width for part in (*model.decoder, *model.encoder))
 
 
 # ---------------------------------------------------------------- exact
@@ -121,7 +122,7 @@ def _accumulate(sums, log_p, log_q):
 def exact(model: Stack, x, *, context=None, progress=None) -> Likelihood:
     """-log p(x) = -log sum_h p(x,h) and the expected bound, by enumeration. x: (N, n_x) of 0/1 or intensities.
 
-    Memory is that of one table of rows by codes, whatever 2^n_h is.
+    Memory is that of the layers over one table of rows by codes, whatever 2^n_h is.
     """
     _some(x)
     n = sum(model.n_h)

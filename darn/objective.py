@@ -13,7 +13,6 @@ from darn.layers import Factorial
 from darn.model import Stack
 
 ESTIMATORS = (*LOCAL, "reinforce", "disarm")
-LOG_Q = ("sampled", "entropy")
 _DECODER = 2**31 - 1  # sets the decoder's key apart from all the keys that `encode` derives from the same one
 
 
@@ -54,7 +53,8 @@ def description_length(
 
     Inside log q the encoder's weights are frozen and only the path through h is kept: the estimator's derivation asks
     that f not depend on q's own inputs, and the term so dropped has mean zero. `log_q="entropy"` (factorial encoders)
-    puts the closed form -H(q) in place of the sample, with live weights.
+    puts the closed form -H(q) in place of the sample, with live weights. An EoNADE layer in the decoder contributes
+    its one-split training estimate.
     """
     h = model.encode(x, context, key=key, bit=bit)
     if log_q == "entropy":

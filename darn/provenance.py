@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def commit() -> str | None:
 
 
 def device() -> str:
-    """The device that JAX computes on, and the precision of its float32 matrix products."""
+    """The device that JAX computes on."""
     import jax
 
     kind = jax.devices()[0].device_kind
@@ -65,4 +66,4 @@ def precision() -> str:
 def command() -> str:
     """The command line as typed, the program by its bare name."""
     name = Path(sys.argv[0]).name
-    return " ".join(["darn" if name == "cli.py" else name, *sys.argv[1:]])  # cli.py: run as `python -m darn.cli`
+    return shlex.join(["darn" if name == "cli.py" else name, *sys.argv[1:]])  # cli.py: run as `python -m darn.cli`

@@ -79,8 +79,9 @@ class Code(NamedTuple):
     """What a model makes of rows: bits and probabilities of every hidden layer, and the way back to x."""
 
     h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8
-    q: tuple[np.ndarray, ...]  # (N, n_h^l) probability of each unit being on, given the code below it
-    x: np.ndarray  # (N, n_x) probability of each visible unit being on, given the code
+    q: tuple[np.ndarray, ...]  # (N, n_h^l) probability of each unit being on, given the code below; where the encoder
+    # is autoregressive, given also the more probable values of the units before it
+    x: np.ndarray  # (N, n_x) probability of each visible unit being on, given the code; likewise
 
 
 @eqx.filter_jit

@@ -51,7 +51,7 @@ def build(arch: Architecture, n_x: int, *, n_context: int = 0, mean=None, key: P
     model = Stack(tuple(decoder), tuple(encoder), arch.skip, n_context)
     if mean is None:
         return model
-    # Constant columns would put the bias at infinity: never nearer to 0 or 1 than one row in a few thousand.
+    # Constant columns would put the bias at infinity: never nearer to 0 or 1 than one row in a thousand.
     mean = jnp.clip(jnp.asarray(mean, jnp.float32), 1e-3, 1 - 1e-3)
     return eqx.tree_at(lambda m: m.decoder[0].layer, model, model.decoder[0].layer.with_bias(mean))
 

@@ -77,7 +77,7 @@ def load_rows(
     labels: str | int | None = None,
     classes: tuple[str, ...] | None = None,
 ) -> Rows:
-    """Rows to score, encode or compress: one split of a known set ("test" unless told), or a whole file.
+    """Rows to score or encode: one split of a known set ("test" unless told), or a whole file.
 
     With `split`, a file gives the rows `load` would, or an npz the array of that name. The rows are bits but
     under "intensity": what "dynamic" redraws in training is here drawn once, with the seed.

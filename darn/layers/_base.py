@@ -44,6 +44,11 @@ class AbstractBinaryLayer(eqx.Module):
     def most_probable(self, c: Array | None = None) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Each unit at its more probable value given the units before it, and its probability of being on."""
 
+    @property
+    def width(self) -> int:
+        """Floats of the widest array that scoring one row takes: how many rows fit into memory follows from it."""
+        return self.n
+
     def with_bias(self, mean: Float[Array, " n"]) -> "AbstractBinaryLayer":
         """The same layer, its units' biases set so that it starts from the given mean activities."""
         a = jnp.log(mean) - jnp.log1p(-mean)

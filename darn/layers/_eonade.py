@@ -74,5 +74,9 @@ class EoNADE(AbstractBinaryLayer):
         y, p = self.core.given(c).reordered(order).most_probable()
         return jnp.zeros_like(y).at[order].set(y), jnp.zeros_like(p).at[order].set(p)
 
+    @property
+    def width(self):
+        return self.core.width
+
     def with_bias(self, mean):
         return eqx.tree_at(lambda m: m.core, self, self.core.with_bias(mean))

@@ -37,6 +37,10 @@ class Mixture(AbstractAutoregressive):
         """(log weights of the components given nothing, logits of every unit under every component)."""
         return jax.nn.log_softmax(plus_context(self.pi, self.G, c)), plus_context(self.b, self.U, c)[None] + self.B
 
+    @property
+    def width(self):
+        return self.n + len(self.pi) if self.U is None else self.n * len(self.pi)
+
     def read(self, state, j):
         weights, a = state
         on, off = log_sigmoid(a[:, j]), log_sigmoid(-a[:, j])

@@ -71,6 +71,10 @@ class NADE(AbstractAutoregressive):
         b, e = plus_context(self.b, self.U, c), plus_context(self.e, self.A, c)
         return eqx.tree_at(lambda m: (m.b, m.e, m.U, m.A), self, (b, e, None, None), is_leaf=lambda v: v is None)
 
+    @property
+    def width(self):
+        return max(self.n, 2 * self.block * max(self.V.shape[1], self.R.shape[1]))
+
     def start(self, c=None):
         return plus_context(self.e, self.A, c), plus_context(self.b, self.U, c)
 
@@ -88,23 +92,27 @@ class NADE(AbstractAutoregressive):
         return (running if self.M is None else running + self.M[j]), b
 
     def logits(self, y, c=None):
-        # n hidden layers, one for each unit: in blocks, so that memory is block x n_hidden and not n x n_hidden, and
+        # One hidden layer for each unit: in blocks, so that memory is block x n_hidden a row and not n x n_hidden, and
         # rematerialised on the way back for the same reason.
         running, b = self.start(c)
-        steps = y[:, None] * self.V if self.M is None else y[:, None] * self.V + self.M
         pad = -self.n % self.block
-        steps, R = (jnp.pad(w, ((0, pad), (0, 0))).reshape(-1, self.block, w.shape[1]) for w in (steps, self.R))
 
+        def blocks(w):
+            return jnp.pad(w, [(0, pad)] + [(0, 0)] * (w.ndim - 1)).reshape(-1, self.block, *w.shape[1:])
+
+        M = jnp.zeros_like(self.V) if self.M is None else self.M
         # Within a block the running sums are a product with a triangle of ones: XLA's cumsum is slow on a CPU.
         before = jnp.tril(jnp.ones((self.block, self.block)), -1)
 
         @jax.checkpoint
         def one_block(running, block):
-            steps, R = block
+            y, V, M, R = block
+            steps = y[:, None] * V + M
             total = jnp.matmul(before, steps, precision=lax.Precision.HIGHEST)  # a sum, as exact as the stepwise one
             hidden = jax.vmap(self.hidden)(running[None] + total)
             # As dot products: jaxlib 0.10.2 miscompiles the fused sum(R * hidden) on a CPU beyond 32,768 rows of it.
             return running + jnp.sum(steps, axis=0), jax.vmap(jnp.dot)(R, hidden)
 
-        _, a = lax.scan(one_block, running, (steps, R))
+        # The weights are the same for every row, so a batch shares them; only y has a batch axis.
+        _, a = lax.scan(one_block, running, tuple(blocks(w) for w in (y, self.V, M, self.R)))
         return b + a.reshape(-1)[: self.n]

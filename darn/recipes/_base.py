@@ -145,6 +145,10 @@ def override(recipe: Recipe, values: dict) -> Recipe:
     factorial = recipe.encoder == "factorial"
     if recipe.log_q == "entropy" and not factorial:
         raise DarnError("--log_q entropy needs --encoder factorial: other encoders have no closed form")
+    if recipe.log_q == "entropy" and recipe.estimator not in ("darn", "straight_through"):
+        raise DarnError(f"--log_q entropy goes with --estimator darn or straight_through, not {recipe.estimator}")
+    if recipe.sparsity and not recipe.n_h:
+        raise DarnError("--sparsity needs a stochastic layer: give --n_h")
     if recipe.estimator == "disarm" and not factorial:
         raise DarnError("--estimator disarm needs --encoder factorial")
     return recipe

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from darn.config import Training
 from darn.errors import DarnError
 from darn.files import cannot_write
+from darn.layers import EoNADE
 from darn.model import Stack
 from darn.model_file import save_model
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
@@ -72,6 +73,8 @@ class _Journal:
                 self.history = [json.loads(line) for line in path.read_text().splitlines()[:keep]]
             except (OSError, ValueError) as e:
                 raise DarnError(f"{path} is missing or damaged: start the run again under another --out") from e
+            if len(self.history) < keep:
+                raise DarnError(f"{path} is shorter than its checkpoint says: start the run again under another --out")
         self._write("w", self.history)
 
     def _write(self, mode, rows):
@@ -94,7 +97,7 @@ def fit(
     valid: Any,
     config: Training,
     *,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     info: dict | None = None,
     resume: bool = False,
     dynamic: bool = False,
@@ -106,10 +109,16 @@ def fit(
     latest checkpoint; `resume` goes on from that checkpoint, bit for bit as if never interrupted. `dynamic`: grey rows
     are binarised afresh at every step.
     """
+    if folder is not None:
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise DarnError(cannot_write(folder, e)) from e
     program = Program(model, config, len(train), dynamic=dynamic)
     train_rows, valid_rows = DeviceRows.put(train), DeviceRows.put(valid)
     # Few validation rows are scored several times over: the choice between epochs should not be a matter of luck.
-    n_valid = max(1, 5000 // len(valid)) if model.n_layers else 1
+    n_valid = max(1, 5000 // len(valid)) if _is_random(model) else 1
     state = program.start(model)
     best = jax.tree.map(jnp.copy, program.kept(state))
     host = {
@@ -128,10 +137,15 @@ def fit(
     journal = _Journal(folder / "metrics.jsonl" if folder else None, host["lines"])
     metadata = dict(info or {})
 
+    def chosen():
+        """The best weights on validation; before the first look at it, the latest."""
+        return best if host["lines"] else program.kept(state)
+
     def keep_model():
         if folder is not None:
-            note = {"epoch": host["best"], "valid_bound": host["bound"] if host["lines"] else None}
-            save_model(folder / "model.safetensors", program.model(best), metadata | {"training": note})
+            note = {"epoch": host["best"] or host["epoch"], "valid_bound": host["bound"] if host["lines"] else None}
+            note |= {"epochs": host["epoch"], "seconds": round(host["seconds"], 2)}
+            save_model(folder / "model.safetensors", program.model(chosen()), metadata | {"training": note})
 
     def save():
         if checkpoint is not None:
@@ -192,7 +206,7 @@ def fit(
         save()
     interrupted = host["epoch"] < config.epochs and pressed.is_set()
     return Fit(
-        program.model(best),
+        program.model(chosen()),
         host["bound"],
         host["best"],
         host["epoch"],
@@ -201,6 +215,11 @@ def fit(
         interrupted,
         journal.history,
     )
+
+
+def _is_random(model: Stack) -> bool:
+    """Whether one scoring of a row differs from the next."""
+    return bool(model.n_layers) or any(isinstance(part.layer, EoNADE) for part in model.decoder)
 
 
 class _Bar:

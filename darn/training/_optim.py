@@ -67,7 +67,7 @@ def make_schedule(config: Training, n_steps: int):
 def optimizer_names() -> list[str]:
     """rmsprop_graves and every optax optimiser that needs nothing but a learning rate on a schedule."""
     # These look alike but want more: a line search, a plain number, or are parts of optimisers and not whole ones.
-    others = ("lbfgs", "optimistic_adam", "rprop", "sm3")
+    others = ("lbfgs", "optimistic_adam", "rprop", "sm3", "schedule_free_adamw", "schedule_free_sgd")
 
     def fits(f) -> bool:
         try:
