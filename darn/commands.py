@@ -108,9 +108,7 @@ def evaluate(args) -> None:
     x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
     own = args.data in (None, run.recipe.data)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
-    method = args.method
-    if method == "auto":
-        method = "exact" if sum(run.model.n_h) <= likelihood.EXACT_LIMIT else "importance"
+    method = likelihood.method_for(run.model) if args.method == "auto" else args.method
     passes = len(x) * (1 if method == "exact" else args.repeats)
     began = time.monotonic()
     with tqdm(total=passes, desc="scoring", unit=" rows", disable=None) as bar:

@@ -66,9 +66,14 @@ class Likelihood:
         return out
 
 
+def method_for(model: Stack) -> str:
+    """The name of the function that suits a model when nobody asks for one."""
+    return "exact" if sum(model.n_h) <= EXACT_LIMIT else "importance"
+
+
 def evaluate(model: Stack, x, *, context=None, n_samples: int = 1000, repeats: int = 10, seed: int = 0, **options):
     """Exact where the code is small enough (or there is none), else importance sampling."""
-    if sum(model.n_h) <= EXACT_LIMIT:
+    if method_for(model) == "exact":
         return exact(model, x, context=context, **options)
     return importance(model, x, context=context, n_samples=n_samples, repeats=repeats, seed=seed, **options)
 

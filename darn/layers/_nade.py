@@ -9,9 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from darn.layers._base import AbstractAutoregressive, plus_context
-from darn.nn import AbstractMap, Dense, Net, ReLU, Sigmoid, Tanh
-
-_ACTIVATIONS: dict[str, type[AbstractMap]] = {"sigmoid": Sigmoid, "tanh": Tanh, "relu": ReLU}
+from darn.nn import ACTIVATIONS, AbstractMap, Dense, Net
 
 
 class NADE(AbstractAutoregressive):
@@ -55,7 +53,7 @@ class NADE(AbstractAutoregressive):
         self.R = jax.random.normal(k_r, (n, top)) * (0.1 / top**0.5)  # small: the biases speak first
         self.U = Dense(n_c, n, bias=False, key=k_u) if n_c else None
         self.A = Dense(n_c, first, bias=False, key=k_a) if n_c else None
-        self.act = _ACTIVATIONS[activation]()
+        self.act = ACTIVATIONS[activation]()
         self.net = Net.dense(first, deeper, "tanh" if activation == "sigmoid" else activation, key=k_net)
         self.block = min(28, n)
 

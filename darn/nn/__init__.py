@@ -1,5 +1,6 @@
 """Deterministic maps: weights, no probability."""
 
+from darn.nn._activation import ACTIVATIONS as ACTIVATIONS
 from darn.nn._activation import ReLU as ReLU
 from darn.nn._activation import Sigmoid as Sigmoid
 from darn.nn._activation import Tanh as Tanh

@@ -27,6 +27,9 @@ class Sigmoid(AbstractMap):
         return jax.nn.sigmoid(c)
 
 
+ACTIVATIONS: dict[str, type[AbstractMap]] = {"tanh": Tanh, "relu": ReLU, "sigmoid": Sigmoid}
+
+
 @jax.custom_jvp
 def softplus(a):
     """log(1 + exp(a)), safe at any a. jax.nn.softplus is five times slower on a CPU, and this is our hottest loop."""

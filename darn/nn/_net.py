@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import jax
 from jaxtyping import PRNGKeyArray
 
-from darn.nn._activation import ReLU, Tanh
+from darn.nn._activation import ACTIVATIONS
 from darn.nn._base import AbstractMap
 from darn.nn._dense import Dense
-
-ACTIVATIONS = {"tanh": Tanh, "relu": ReLU}
 
 
 class Net(AbstractMap):
