@@ -1,5 +1,6 @@
 """Laws of the command line: it does what it is asked, or says in one sentence why not and leaves nothing behind."""
 
+import contextlib
 import errno
 import json
 import os
@@ -293,22 +294,29 @@ def test_a_run_by_its_bare_name(run, tmp_path, capsys):
     assert "did you mean runs/mine?" in refused(capsys, "eval", "mine")
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk():
-    """No file may grow beyond 3000 bytes for a while, which is how a full disk looks to a writer."""
+    """No file may grow beyond 3000 bytes for a while, which is how a full disk looks to a writer.
+
+    Not a fixture: pytest reports a test's outcome before it tears the fixtures down, and where its own output goes to
+    a file that report would meet the limit too.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_full_disk(run, tmp_path, capsys, full_disk):
+def test_full_disk(run, tmp_path, capsys):
     for argv in (
         ["train", "digits", *QUICK, "--out", "new"],  # safetensors writes by itself
         ["sample", run, "-n", 500, "--out", "rows.csv"],
         ["encode", run, "--out", "codes.csv"],
     ):
-        said = refused(capsys, *argv)
+        with full_disk():
+            said = refused(capsys, *argv)
         assert "write" in said
         assert "new" in said or "rows" in said or "codes" in said
     assert tree(tmp_path) == []
