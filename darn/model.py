@@ -71,6 +71,10 @@ class Stack(eqx.Module):
         known = [x, *h[:k]]
         return self.encoder[k].context([*(known if self.skip else known[-1:]), context])
 
+    def encoder_keys(self, key: PRNGKeyArray):
+        """One key a stochastic layer, bottom-up; deriving one costs as much as drawing a layer, so none is wasted."""
+        return [key] if self.n_layers == 1 else jax.random.split(key, self.n_layers)
+
     def encode(
         self,
         x: Float[Array, " n_x"],
@@ -81,8 +85,7 @@ class Stack(eqx.Module):
     ) -> tuple[Array, ...]:
         """h ~ q(H | x), bottom-up."""
         h: tuple[Array, ...] = ()
-        keys = [key] if self.n_layers == 1 else jax.random.split(key, self.n_layers)
-        for k, key_k in enumerate(keys):
+        for k, key_k in enumerate(self.encoder_keys(key)):
             c = self.below(k, x, h, context)
             h = (*h, self.encoder[k].layer.sample(c, key=key_k, bit=bit))
         return h

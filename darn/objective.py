@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from darn.gradients import LOCAL, Estimator, bernoulli
 from darn.layers import Factorial
 from darn.model import Stack
+from darn.random import uniform
 
 ESTIMATORS = (*LOCAL, "reinforce", "disarm")
 _DECODER = 2**31 - 1  # sets the decoder's key apart from all the keys that `encode` derives from the same one
@@ -148,7 +149,7 @@ def _disarm(n_samples: int) -> Loss:
                     raise ValueError("DisARM is for factorial encoders")
                 k_u, k_1, k_2 = jax.random.split(key_k, 3)
                 a = layer.logits(model.below(k, x, h, context))
-                u = jax.random.uniform(k_u, a.shape)
+                u = uniform(k_u, layer.n)
                 first, second = ((v < jax.nn.sigmoid(a)).astype(a.dtype) for v in (u, 1 - u))
                 pair = [
                     _through(model, x, context, finish((*h, y), k + 1, k_y), key=k_p)

@@ -88,7 +88,7 @@ class Code(NamedTuple):
 def _code(model, x, context, key, start, sampled):
     def one(x, context, key):
         h, q = (), ()
-        for k, key_k in enumerate(jax.random.split(key, model.n_layers)):
+        for k, key_k in enumerate(model.encoder_keys(key)):
             layer, c = model.encoder[k].layer, model.below(k, x, h, context)
             y, q_k = layer.most_probable(c)
             h, q = (*h, layer.sample(c, key=key_k) if sampled else y), (*q, q_k)

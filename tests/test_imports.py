@@ -13,7 +13,7 @@ ROOT = Path(darn.__file__).parent
 STOREYS = [
     {"errors"},
     {"files", "config"},
-    {"nn", "gradients"},
+    {"nn", "gradients", "random"},
     {"layers"},
     {"model"},
     {"objective", "likelihood", "sampling", "codec", "model_file", "zoo", "weight_noise"},

@@ -97,6 +97,17 @@ def test_encode_of_the_model_follows_the_encoder(name):
     assert chi_square(number(np.asarray(h)), np.exp(log_q[i])) > P_VALUE
 
 
+@deep
+def test_one_key_one_code(name):
+    """`sampling.encode` with a seed draws what the model's own `encode` draws from the row's key."""
+    model, c = make_model(name)
+    x = states(model.n_x)[-2:]
+    code = sampling.encode(model, x, context=rows(c, 2), seed=5)
+    keys = sampling.row_keys(jax.random.key(5), 0, 2)
+    own = jax.vmap(lambda x, key: model.encode(x, c, key=key))(jnp.asarray(x, jnp.float32), keys)
+    assert all((a == np.asarray(b)).all() for a, b in zip(code.h, own, strict=True))
+
+
 @pytest.mark.parametrize("name", ["1 linear | c", "2", "2 skip, linear encoder | c", "3 skip"])
 def test_sampling_under_a_given_top_layer(name):
     model, c = make_model(name)

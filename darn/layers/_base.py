@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import Estimator, bernoulli
 from darn.nn import AbstractMap, Decide, softplus
+from darn.random import uniform
 
 
 def bits_log_prob(y: Float[Array, " n"], a: Float[Array, " n"]) -> Float[Array, ""]:
@@ -89,7 +90,7 @@ class AbstractAutoregressive(AbstractBinaryLayer):
         return bits_log_prob(y, self.logits(y, c))
 
     def sample(self, c=None, *, key, bit=bernoulli):
-        u = jax.random.uniform(key, (self.n,))
+        u = uniform(key, self.n)
         return self.chain(lambda carry, j, a: (carry, bit(a, u[j])), None, c)[0]
 
     def most_probable(self, c=None):

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from darn.gradients import bernoulli
 from darn.layers._base import AbstractBinaryLayer, plus_context
 from darn.nn import AbstractMap, Dense, softplus
+from darn.random import uniform
 
 
 class Factorial(AbstractBinaryLayer):
@@ -39,7 +40,7 @@ class Factorial(AbstractBinaryLayer):
         return jnp.sum(softplus(a) - a * jax.nn.sigmoid(a))
 
     def sample(self, c=None, *, key, bit=bernoulli):
-        return bit(self.logits(c), jax.random.uniform(key, (self.n,)))
+        return bit(self.logits(c), uniform(key, self.n))
 
     def most_probable(self, c=None):
         a = self.logits(c)
