@@ -32,7 +32,7 @@ _HOMES = {
     "open_run": "runs",
 }
 _MODULES = ("baselines", "data", "gradients", "layers", "likelihood", "nn", "objective", "recipes", "report")
-_MODULES += ("runs", "sampling", "training", "zoo")
+_MODULES += ("runs", "sampling", "sparse", "training", "weight_noise", "zoo")
 
 __all__ = [*_HOMES, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 

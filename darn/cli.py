@@ -130,6 +130,7 @@ def _parser() -> _Parser:
     p.add_argument("--log-prob", metavar="OUT.npy", help="write log p(x, h) of every sample, nats")
     p.add_argument("--hidden", metavar="OUT.npz", help="write the hidden layers h1, h2, ...")
     p.add_argument("--label", help="for a model trained with --labels: the class to draw")
+    p.add_argument("--sparse", action="store_true", help="fDARN's sampler: only active units cost, and are counted")
     computing(p)
 
     p = command(

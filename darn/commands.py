@@ -191,16 +191,39 @@ def sample(args) -> None:
 
     run = open_run(args.model)
     context = _label_context(run, args.label, args.n)
-    found = sampling.sample(run.model, args.n, seed=args.seed, context=context, log_prob=bool(args.log_prob))
+    cost = {}
+    if args.sparse:
+        found, cost = _sparse(run.model, args, context)
+    else:
+        found = sampling.sample(run.model, args.n, seed=args.seed, context=context, log_prob=bool(args.log_prob))
     write_rows(args.out, found.x, shape=run.shape, columns=run.columns)
     if found.log_p is not None:
         write_table(args.log_prob, found.log_p, ["log_p"])
     if args.hidden:
         write_arrays(args.hidden, {f"h{k + 1}": y for k, y in enumerate(found.h)})
-    facts = {"rows": args.n, "seed": args.seed, "out": args.out}
+    facts = {"rows": args.n, "seed": args.seed, "out": args.out} | cost
     if found.log_p is not None:
         facts["mean_log_p"] = float(found.log_p.mean()) if args.n else None
-    _say(args, facts, f"{args.n:,} samples in {args.out}")
+    lines = [f"{args.n:,} samples in {args.out}"]
+    if cost:
+        each = f"{cost['additions']:,.0f} weight additions and {cost['active']:.1f} active hidden units a sample"
+        lines.append(f"{cost['samples_per_s']:,.0f} samples/s; {each}")
+    _say(args, facts, *lines)
+
+
+def _sparse(model, args, context):
+    """Samples of the sparse sampler, and what they cost: counted as it ran, timed once it was compiled."""
+    from darn import sampling, sparse
+
+    if args.log_prob:
+        raise DarnError("--sparse counts additions and scores nothing: leave out --log-prob, or --sparse")
+    sparse.sample(model, min(args.n, sampling.CHUNK), seed=args.seed, context=context)
+    began = time.perf_counter()
+    x, h, additions = sparse.sample(model, args.n, seed=args.seed, context=context)
+    seconds = time.perf_counter() - began
+    active, rows = sum(int(y.sum()) for y in h), max(args.n, 1)
+    cost = {"samples_per_s": args.n / seconds, "additions": additions.sum() / rows, "active": active / rows}
+    return sampling.Samples(x, h, None), cost
 
 
 def _label_context(run, label: str | None, n: int):

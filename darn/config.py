@@ -50,6 +50,18 @@ class Training:
     epochs: int = option(200, "passes over the training rows")
     weight_decay: float = option(0.0, "half this times the squared weights is added to the loss; biases are free")
     l1: float = option(0.0, "this times the absolute autoregressive weights is added to the loss")
+    noise: str = option(
+        "none",
+        "adaptive weight noise: a Gaussian for each weight, with one prior for all or one for each weight matrix",
+        ("none", "pooled", "matrix"),
+    )
+    noise_gradient: str = option(
+        "reparametrised",
+        "of log sigma: through the weights drawn, or by the squares of each row's gradient",
+        ("reparametrised", "squares"),
+    )
+    noise_sigma: float = option(0.02, "standard deviation of the noise to begin with")
+    noise_lr: float = option(1e-4, "learning rate of log sigma: it follows its target within 1/noise_lr steps")
     average: float = option(0.0, "decay of the averaged weights that are kept; 0: keep the last weights")
     validate_every: int = option(1, "epochs between looks at the validation bound")
     patience: int = option(0, "looks without improvement before stopping; 0: train to the end")

@@ -16,11 +16,12 @@ STOREYS = [
     {"nn", "gradients", "random"},
     {"layers"},
     {"model"},
-    {"objective", "likelihood", "sampling", "codec", "model_file", "zoo", "weight_noise"},
+    {"objective", "likelihood", "sampling", "sparse", "codec", "model_file", "zoo", "weight_noise"},
     {"training"},
     {"recipes"},
 ]
 SIDEWAYS = {("likelihood", "sampling"), ("codec", "model_file"), ("codec", "sampling")}  # one way each
+SIDEWAYS |= {("sparse", "sampling")}
 BELOW_DATA = {"errors", "files"}
 
 

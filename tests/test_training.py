@@ -318,7 +318,7 @@ def test_the_best_epoch_is_kept(tmp_path):
 
 # ---------------------------------------------------------------- runs broken off
 
-LONG = replace(BASE, epochs=150, average=0.9, sparsity=0.3)
+LONG = replace(BASE, epochs=150, average=0.9, sparsity=0.3, noise="matrix")
 
 SCRIPT = """
 import dataclasses, pathlib, sys

@@ -131,6 +131,8 @@ _RANGES = [
     ("patience", lambda v: v >= 0, "0 or more"),
     ("weight_decay", lambda v: 0 <= v < math.inf, "0 or more"),
     ("l1", lambda v: 0 <= v < math.inf, "0 or more"),
+    ("noise_sigma", lambda v: 0 < v < math.inf, "above 0"),
+    ("noise_lr", lambda v: 0 <= v < 1, "between 0 and 1"),
 ]
 
 

@@ -197,7 +197,7 @@ def fit(
                 }
                 journal.add(row | ({"price": price} if config.sparsity else {}))
                 host.update(lines=host["lines"] + 1, sums=None, seen=0)
-            bar.update(host, metrics["bound"], count * n_steps / took)
+            bar.update(host, metrics, count * n_steps / took)
             if time.monotonic() - saved > config.checkpoint_every or pressed.is_set():
                 save()
                 saved = time.monotonic()
@@ -242,7 +242,8 @@ class _Bar:
     def __exit__(self, *_):
         self.bar.close()
 
-    def update(self, host: dict, bound: float, rate: float):
+    def update(self, host: dict, metrics: dict, rate: float):
+        noise = f" + {metrics['noise']:.2f} for weights" if "noise" in metrics else ""
         valid = f", valid {host['bound']:.2f}" if math.isfinite(host["bound"]) else ""
-        self.bar.set_postfix_str(f"bound {bound:.2f}{valid} nats, {rate:,.0f} steps/s", refresh=False)
+        self.bar.set_postfix_str(f"bound {metrics['bound']:.2f}{noise}{valid} nats, {rate:,.0f} steps/s", refresh=False)
         self.bar.update(host["epoch"] - self.bar.n)

@@ -15,7 +15,10 @@ from darn.config import Training
 from darn.model import Stack
 from darn.nn import AbstractCausalMap
 from darn.objective import DescriptionLength, make_loss
-from darn.training._optim import make_optimizer
+from darn.training._optim import make_optimizer, make_schedule
+from darn.weight_noise import WeightNoise
+
+_NOISE = 2**31 - 1  # sets the key of the weights' noise apart from those that `_epochs` derives from the same seed
 
 
 class TrainState(eqx.Module):
@@ -26,6 +29,7 @@ class TrainState(eqx.Module):
     average: Any  # running mean of params, or None
     price: Float[Array, " L"]  # nats an active unit costs: the multiplier of the sparsity constraint
     step: Int[Array, ""]
+    log_sigma: Any = None  # of the noise on the weights, whose means are `params`; None without noise
 
 
 class Batch(eqx.Module):
@@ -88,6 +92,7 @@ class Program:
         self.dynamic = dynamic
         self.optimizer = make_optimizer(config, self.steps_per_epoch * config.epochs)
         self.loss = make_loss(config.estimator, n_samples=config.n_samples, log_q=config.log_q)
+        self.noise = None if config.noise == "none" else WeightNoise(model, n_train, config.noise)
         self.static = eqx.partition(model, eqx.is_inexact_array)[1]
         self.target = config.sparsity * jnp.asarray(model.n_h, jnp.float32) if config.sparsity else None
         self.epochs = jax.jit(self._epochs, donate_argnums=0)
@@ -99,7 +104,8 @@ class Program:
         params = jax.tree.map(jnp.copy, eqx.filter(model, eqx.is_inexact_array))
         average = jax.tree.map(jnp.copy, params) if self.config.average else None
         price = jnp.zeros(model.n_layers)
-        return TrainState(params, self.optimizer.init(params), average, price, jnp.zeros((), jnp.int32))
+        log_sigma = None if self.noise is None else self.noise.start(self.config.noise_sigma)
+        return TrainState(params, self.optimizer.init(params), average, price, jnp.zeros((), jnp.int32), log_sigma)
 
     def model(self, params) -> Stack:
         """The stack with these weights."""
@@ -118,7 +124,11 @@ class Program:
             losses, dl = jax.vmap(one)(batch.x, batch.context, batch.keys)
             return jnp.mean(losses) + _penalty(model, self.config), jax.tree.map(partial(jnp.mean, axis=0), dl)
 
-        grads, dl = jax.grad(mean_loss, has_aux=True)(state.params)
+        log_sigma, share = state.log_sigma, None
+        if self.noise is None:
+            grads, dl = jax.grad(mean_loss, has_aux=True)(state.params)
+        else:
+            grads, log_sigma, dl, share = self._with_noise(self.noise, state, batch)
         updates, opt = self.optimizer.update(grads, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         average, price = state.average, state.price
@@ -127,7 +137,23 @@ class Program:
             average = jax.tree.map(lambda m, w: decay * m + (1 - decay) * w, average, params)
         if self.target is not None:  # dual ascent: too many active units, and each becomes dearer
             price = jnp.maximum(price + 1e-3 * (jnp.stack(dl.active) - self.target) / self.target, 0)
-        return TrainState(params, opt, average, price, state.step + 1), _metrics(dl, active=self.target is not None)
+        metrics = _metrics(dl, active=self.target is not None, share=share)
+        return TrainState(params, opt, average, price, state.step + 1, log_sigma), metrics
+
+    def _with_noise(self, noise: WeightNoise, state: TrainState, batch: Batch):
+        """(gradient in mu, the new log sigma, description length, an example's share of L_C)."""
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.config.seed), _NOISE), state.step)
+
+        def loss(weights, row: Batch):
+            return self.loss(self.model(weights), row.x, row.context, state.price, key=row.keys)
+
+        how = self.config.noise_gradient
+        found = noise.gradients(loss, state.params, state.log_sigma, batch, key=key, how=how)
+        penalty = jax.grad(lambda mu: _penalty(self.model(mu), self.config))(state.params)  # on what will be used
+        schedule = make_schedule(self.config, self.steps_per_epoch * self.config.epochs)
+        rate = self.config.noise_lr * (schedule(state.step) / self.config.lr)
+        log_sigma = noise.descend(state.log_sigma, found.log_sigma, rate)
+        return jax.tree.map(jnp.add, found.mu, penalty), log_sigma, found.aux, found.share
 
     def _epochs(self, state: TrainState, rows: DeviceRows, first, count):
         """`count` epochs from number `first` on, in one program; metrics are means over all their steps."""
@@ -149,7 +175,8 @@ class Program:
             return lax.scan(one_step, carry, chosen)[0]
 
         each = (jnp.zeros(()),) * len(state.price)
-        zero = _metrics(DescriptionLength(jnp.zeros(()), each, each), active=self.target is not None)
+        none = DescriptionLength(jnp.zeros(()), each, each)
+        zero = _metrics(none, active=self.target is not None, share=jnp.zeros(()) if self.noise else None)
         state, sums = lax.fori_loop(0, count, one_epoch, (state, zero))
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
 
@@ -173,9 +200,9 @@ class Program:
         return _metrics(jax.tree.map(partial(jnp.mean, axis=0), dl))
 
 
-def _metrics(dl: DescriptionLength, *, active: bool = True) -> dict[str, Any]:
+def _metrics(dl: DescriptionLength, *, active: bool = True, share: Array | None = None) -> dict[str, Any]:
     # Counting active units at every step would cost a kernel of its own, so training does it only where it matters.
-    found = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h}
+    found = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h} | ({} if share is None else {"noise": share})
     return found | {"active": dl.active} if active else found
 
 

@@ -1,0 +1,180 @@
+"""Adaptive weight noise (Graves, 2011): a Gaussian in place of every weight, and what it costs to describe it.
+
+The weights' means mu are the model's own arrays; log sigma is a pytree beside them, of the same shapes. Training
+minimises E[loss of an example] + L_C / N: L_C = KL(posterior || prior) in nats is paid once for the whole training
+set, so that each of its N examples (not each minibatch) bears an N-th of it. The prior N(a, s2), pooled over all
+noisy weights or one for every weight matrix, is the one that makes L_C least: a and s2 in closed form. At test time
+the model is used with mu.
+
+Noise is on weight matrices, and there on the weights in use: biases are few and start from the data, and one prior
+would fit both them and the weights badly; the unused triangle of an autoregressive matrix is no part of the model.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from darn.nn import AbstractCausalMap
+
+PRIORS = ("pooled", "matrix")
+GRADIENTS = ("reparametrised", "squares")
+_AT_ONCE = 2**26  # floats of per-example gradients that may lie in memory at once
+MAX_STEP = 0.1  # of log sigma: one wild minibatch must not set off a run-away of noise
+
+
+def _in_use(model: Any) -> Any:
+    """A mask for every array with noise on it, None in place of all others."""
+
+    def causal(m):
+        return isinstance(m, AbstractCausalMap)
+
+    def mask(m):
+        if causal(m):  # a weight is in use if `weights` depends on it
+            return eqx.filter_grad(lambda m: jnp.sum(m.weights()))(m)
+        return np.ones(m.shape, bool) if eqx.is_inexact_array(m) and m.ndim > 1 else None
+
+    masks = jax.tree.map(mask, model, is_leaf=causal)
+    masks = jax.tree.map(lambda u: np.asarray(u) != 0, masks)
+    return jax.tree.map(lambda u: u if u.any() else None, masks)
+
+
+class NoisyGradients(NamedTuple):
+    """The gradient of E[loss] + L_C / N, estimated with one draw of the weights for a minibatch."""
+
+    mu: Any
+    log_sigma: Any
+    aux: Any  # the mean over the minibatch of what the loss returns besides
+    share: Float[Array, ""]  # L_C / N, nats an example
+
+
+class WeightNoise:
+    """The noise on one model's weights: holds what does not change (which weights, prior, N), never the weights.
+
+    `params`: the model's float arrays (`eqx.filter(model, eqx.is_inexact_array)`); `log_sigma`: None in place of the
+    arrays without noise.
+    """
+
+    def __init__(self, model: Any, n_train: int, prior: str = "matrix"):
+        if prior not in PRIORS:
+            raise ValueError(f"no prior is called {prior!r}: {' or '.join(PRIORS)}")
+        self.masks = _in_use(model)
+        self.n_train = n_train
+        self.pooled = prior == "pooled"
+
+    def start(self, sigma: float) -> Any:
+        """log sigma before training, the same for every weight."""
+        return jax.tree.map(lambda u: jnp.full(u.shape, np.log(sigma), jnp.float32), self.masks)
+
+    def noisy(self, params: Any) -> Any:
+        """The arrays with noise on them, None in place of the others."""
+        return jax.tree.map(lambda u, w: None if u is None else w, self.masks, params, is_leaf=lambda u: u is None)
+
+    def draw(self, log_sigma: Any, *, key: PRNGKeyArray) -> Any:
+        """epsilon, a standard normal number for every noisy weight."""
+        leaves, tree = jax.tree.flatten(log_sigma)
+        # All at once: a random draw for each matrix would be a handful of kernels for each matrix.
+        ends = np.cumsum([s.size for s in leaves])
+        parts = jnp.split(jax.random.normal(key, (int(ends[-1]) if leaves else 0,)), ends[:-1])
+        return jax.tree.unflatten(tree, [e.reshape(s.shape) for e, s in zip(parts, leaves)])
+
+    def perturbed(self, params: Any, log_sigma: Any, epsilon: Any) -> Any:
+        """The weights mu + sigma epsilon; their gradient with respect to log sigma is the reparametrised one."""
+        add = lambda w, s, e: w + jnp.exp(s) * e  # noqa: E731
+        return eqx.combine(jax.tree.map(add, self.noisy(params), log_sigma, epsilon), params)
+
+    def cost(self, params: Any, log_sigma: Any) -> Float[Array, ""]:
+        """L_C, the nats it takes to describe the weights; `/ n_train` is each example's share.
+
+        With a = mean(mu) and s2 = mean(sigma^2 + (mu - a)^2), sum[log(s2/sigma^2) + ((mu-a)^2 + sigma^2 - s2)/s2] / 2
+        loses its second term, which sums to zero. Differentiating through a and s2 changes nothing: they are optimal.
+        """
+        leaves = [jax.tree.leaves(t) for t in (self.masks, self.noisy(params), log_sigma)]
+        each = list(zip(*leaves))
+        groups = [each] if self.pooled else [[one] for one in each]
+        return sum((_least_cost(g) for g in groups if g), start=jnp.zeros(()))
+
+    def gradients(
+        self, loss: Callable, params: Any, log_sigma: Any, rows: Any, *, key: PRNGKeyArray, how: str = "reparametrised"
+    ) -> NoisyGradients:
+        """The gradients for a minibatch; `loss(params, row)` returns (its loss in nats, anything else).
+
+        In log sigma, `how`: "reparametrised" is g epsilon sigma with g the minibatch's gradient: unbiased, noisy, free.
+        "squares" is sigma^2 E[g_i^2] with g_i the gradient of one row: half the squares stand for half the curvature,
+        which holds where the model is right. Far less noisy, but each row's gradient has to be computed by itself.
+        """
+        if how not in GRADIENTS:
+            raise ValueError(f"no gradient is called {how!r}: {' or '.join(GRADIENTS)}")
+        epsilon = self.draw(log_sigma, key=key)
+        share, shares = jax.value_and_grad(lambda mu, s: self.cost(mu, s) / self.n_train, (0, 1))(params, log_sigma)
+
+        def mean_loss(mu, s):
+            weights = self.perturbed(mu, s, epsilon)
+            losses, aux = jax.vmap(lambda row: loss(weights, row))(rows)
+            return jnp.mean(losses), _mean(aux)
+
+        if how == "reparametrised":
+            data, aux = jax.grad(mean_loss, (0, 1), has_aux=True)(params, log_sigma)
+        else:
+            g, squares, aux = gradient_and_squares(loss, self.perturbed(params, log_sigma, epsilon), rows)
+            data = g, jax.tree.map(lambda s, g2: jnp.exp(2 * s) * g2, log_sigma, self.noisy(squares))
+        in_mu, in_log_sigma = jax.tree.map(jnp.add, data, shares)
+        return NoisyGradients(in_mu, in_log_sigma, aux, share)
+
+    def descend(self, log_sigma: Any, gradient: Any, rate) -> Any:
+        """log sigma after a step down the natural gradient of the whole training set's cost.
+
+        A Gaussian's Fisher information about its log sigma is 2, so the gradient N g is halved. In this scale `rate`
+        means the same for any N, layer or optimiser of mu: log sigma follows its target within 1/rate steps.
+        """
+
+        def step(s, g):
+            return s - jnp.clip(rate * (0.5 * self.n_train) * g, -MAX_STEP, MAX_STEP)
+
+        return jax.tree.map(step, log_sigma, gradient)
+
+
+def _least_cost(group: list[tuple[np.ndarray, Array, Array]]) -> Float[Array, ""]:
+    """KL of the weights of one prior, (mask, mu, log sigma) each, from the prior that makes it least."""
+
+    def total(values) -> Array:
+        kept = (v if mask.all() else jnp.where(mask, v, 0) for (mask, _, _), v in zip(group, values))
+        return sum((jnp.sum(v) for v in kept), start=jnp.zeros(()))
+
+    n = sum(int(mask.sum()) for mask, _, _ in group)
+    a = total(mu for _, mu, _ in group) / n
+    s2 = total(jnp.exp(2 * s) + (mu - a) ** 2 for _, mu, s in group) / n
+    return 0.5 * n * jnp.log(s2) - total(s for _, _, s in group)
+
+
+def gradient_and_squares(loss: Callable, weights: Any, rows: Any) -> tuple[Any, Any, Any]:
+    """Means over the rows of each one's gradient, of its square and of what else the loss returns.
+
+    As many rows at a time as memory should hold gradients of. (For a weight used once for each row its squared
+    gradients are a product of squares, but NADE's weights, those under several samples a datum and those of log q in
+    closed form are used more than once: only a gradient for each row is right for any model.)
+    """
+    n = len(jax.tree.leaves(rows)[0])
+    room = max(1, _AT_ONCE // max(sum(w.size for w in jax.tree.leaves(weights)), 1))
+    size = next(k for k in range(min(room, n), 0, -1) if n % k == 0)
+
+    def part(rows):
+        g, aux = jax.vmap(lambda row: jax.grad(loss, has_aux=True)(weights, row))(rows)
+        return _mean((g, jax.tree.map(jnp.square, g), aux))
+
+    def add(total, rows):
+        return jax.tree.map(jnp.add, total, part(rows)), None
+
+    parts = jax.tree.map(lambda v: v.reshape(n // size, size, *v.shape[1:]), rows)
+    first, rest = jax.tree.map(lambda v: v[0], parts), jax.tree.map(lambda v: v[1:], parts)
+    total = part(first) if size == n else lax.scan(add, part(first), rest)[0]
+    return jax.tree.map(lambda v: v * (size / n), total)
+
+
+def _mean(tree: Any) -> Any:
+    return jax.tree.map(lambda v: jnp.mean(v, axis=0), tree)
