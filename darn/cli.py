@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from darn import commands
+from darn import commands, commands_tables
 from darn.errors import DarnError
 from darn.recipes import fields_of
 
@@ -66,6 +66,14 @@ def _parser() -> _Parser:
             help="of matrix products on a GPU",
         )
 
+    def fields(p):
+        group = p.add_argument_group("fields of the recipe (defaults are the recipe's own)")
+        for f in fields_of():
+            names = [f"--{f.name}"] + ([f"--{f.name.replace('_', '-')}"] if "_" in f.name else [])
+            choices = f.metadata["choices"]
+            text = f.metadata["help"] + (f": {', '.join(choices)}" if choices else "")
+            group.add_argument(*names, dest=f"field_{f.name}", metavar="V", help=text.replace("%", "%%"))
+
     p = command("recipes", commands.recipes, "list the recipes", "  darn recipes\n  darn recipes mnist-500")
     p.add_argument("name", nargs="?", help="show one recipe's fields")
 
@@ -89,12 +97,7 @@ def _parser() -> _Parser:
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     computing(p)
-    group = p.add_argument_group("fields of the recipe (defaults are the recipe's own)")
-    for f in fields_of():
-        names = [f"--{f.name}"] + ([f"--{f.name.replace('_', '-')}"] if "_" in f.name else [])
-        choices = f.metadata["choices"]
-        text = f.metadata["help"] + (f": {', '.join(choices)}" if choices else "")
-        group.add_argument(*names, dest=f"field_{f.name}", metavar="V", help=text.replace("%", "%%"))
+    fields(p)
 
     p = command(
         "eval",
@@ -109,6 +112,9 @@ def _parser() -> _Parser:
     p.add_argument("--samples", type=int, default=1000, help="importance samples a row (default 1000)")
     p.add_argument("--repeats", type=int, default=10, help="repeats of the estimate (default 10)")
     p.add_argument("--seed", type=int, default=0, help="of the importance samples")
+    p.add_argument(
+        "--quick", action="store_true", help="every 10th row, 1,000 samples, the stored seed: minutes on a CPU"
+    )
     p.add_argument("--every", type=int, default=1, metavar="K", help="score every K-th row only")
     p.add_argument(
         "--method", choices=("auto", "exact", "importance"), default="auto", help="auto: exact up to 16 units"
@@ -146,6 +152,54 @@ def _parser() -> _Parser:
     p.add_argument("--probabilities", action="store_true", help="q(h=1 | below) in place of bits")
     p.add_argument("--seed", type=int, help="a sample of q(h|x) in place of its most probable code")
     p.add_argument("--reconstruct", metavar="FILE", help="write what the code decodes to, as .png, .npy or .csv")
+    computing(p)
+
+    p = command(
+        "sweep",
+        commands_tables.sweep,
+        "train every model of a grid, choose by validation bound",
+        "  darn sweep ocr_letters                                the paper's grid: 105 models\n"
+        "  darn sweep adult --grid lr=1e-3,2.5e-4 n_h=16,64,32+16 --epochs 100\n"
+        "  darn sweep adult --resume\n  darn eval runs/sweep-adult/best",
+    )
+    p.add_argument("recipe", help="a recipe's name, a data set's name, or a file or folder of one's own")
+    p.add_argument(
+        "--grid",
+        nargs="+",
+        metavar="FIELD=V1,V2",
+        help="values to try, every combination ('+' between the layers of n_h and n_d); default: the paper's grid",
+    )
+    p.add_argument("--out", help="the sweep's folder; default runs/sweep-NAME")
+    p.add_argument("--resume", action="store_true", help="continue an interrupted sweep")
+    p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
+    p.add_argument("--quiet", action="store_true", help="no progress line")
+    p.add_argument(
+        "--programs", type=int, help="how many programs padding may leave; default: 4 on a GPU, and no padding on a CPU"
+    )
+    p.add_argument("--width", type=int, help="models trained side by side; default: all that fit on a GPU, 1 on a CPU")
+    computing(p)
+    fields(p)
+
+    p = command(
+        "reproduce",
+        commands_tables.reproduce,
+        "the paper's tables, figure, claims and sampling costs beside ours",
+        "  darn reproduce table1                                 from the files under results/\n"
+        "  darn reproduce table1 --rows mushrooms,fvsbn-mushrooms  train and score these rows first\n"
+        "  darn reproduce all --run\n  darn reproduce docs       rewrite the tables of the README and the docs",
+    )
+    p.add_argument("what", choices=commands_tables.TARGETS, help="which part of the paper")
+    p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is not there yet")
+    p.add_argument("--rows", metavar="A,B", help="make these rows only")
+    p.add_argument("--again", action="store_true", help="make rows again that are there already")
+    p.add_argument("--results", default="results", metavar="DIR", help="where rows and models lie (default results)")
+    p.add_argument("--runs", default="runs/reproduce", metavar="DIR", help="where they are trained; resumable")
+    p.add_argument("--samples", type=int, help="importance samples a row; default the paper's 100,000, on a CPU 1,000")
+    p.add_argument("--repeats", type=int, help="repeats of the estimate (default 10)")
+    p.add_argument(
+        "--method", choices=("auto", "exact", "importance"), default="auto", help="auto: exact up to 16 units"
+    )
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
     computing(p)
     return top
 

@@ -15,7 +15,7 @@ from darn.recipes import RECIPES, find, override, parse_field
 
 def recipes(args) -> None:
     if args.name is None:
-        lines = [f"{name:12} {recipe.promise}" for name, recipe in RECIPES.items()]
+        lines = [f"{name:19} {recipe.promise}" for name, recipe in RECIPES.items()]
         return _say(args, {k: r.to_json() for k, r in RECIPES.items()}, *lines)
     values = find(args.name)[1].to_json()
     lines = [f"  {k:18} {_short(v)}" for k, v in values.items() if k != "promise"]
@@ -51,10 +51,7 @@ def data_sets(args) -> None:
 
 
 def train(args) -> int:
-    name, recipe = find(args.recipe, _own_data(args.recipe))
-    given = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
-    recipe = recipe.tiny() if args.tiny else recipe
-    recipe = override(recipe, {k: parse_field(k, v) for k, v in given.items()})
+    name, recipe = _asked_recipe(args)
     out = Path(args.out or Path("runs") / name)
     _use_device(args)
     from darn import runs
@@ -78,6 +75,14 @@ def train(args) -> int:
     return 130 if fit.interrupted else 0
 
 
+def _asked_recipe(args):
+    """(name, recipe) of the arguments: a recipe's name or one's own data, shrunk if asked, with fields changed."""
+    name, recipe = find(args.recipe, _own_data(args.recipe))
+    given = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
+    recipe = recipe.tiny() if args.tiny else recipe
+    return name, override(recipe, {k: parse_field(k, v) for k, v in given.items()})
+
+
 def _own_data(name: str) -> str | None:
     """What to train on where `name` is no recipe's: a known set, or a file by its full path (runs are read later)."""
     if name in RECIPES:
@@ -98,6 +103,7 @@ def evaluate(args) -> None:
     from darn.report import TABLES, check_output, write_table
 
     check_output(args.per_row, TABLES)
+    stored = _quick(args) if args.quick else None
     _use_device(args)
     from tqdm import tqdm
 
@@ -136,7 +142,19 @@ def evaluate(args) -> None:
         facts["baselines"] = _baselines(run, x)
     if args.per_row:
         write_table(args.per_row, found.log_p, ["log_p"])
+    if stored is not None:
+        facts["stored"] = stored
     _say(args, facts, *_eval_lines(facts, found))
+
+
+def _quick(args) -> dict | None:
+    """Sets the options of a quick evaluation; the figure stored with a committed model, if there is one."""
+    from darn.reproduce import QUICK_EVERY, QUICK_SAMPLES, quick_of
+
+    stored = quick_of(args.model)
+    args.every, args.samples, args.repeats = QUICK_EVERY, QUICK_SAMPLES, 1
+    args.seed = stored["seed"] if stored else args.seed
+    return stored
 
 
 def _baselines(run, x) -> dict[str, float]:
@@ -167,6 +185,10 @@ def _eval_lines(facts, found):
     if facts["paper_nll"] is not None:
         bound = f" (bound {facts['paper_bound']})" if facts["paper_bound"] else ""
         yield f"  paper    {facts['paper_nll']:10.3f} nats{bound}"
+    if "stored" in facts:
+        from darn.reproduce import quick_line
+
+        yield quick_line(found.nll, found.nll_ci95, facts["stored"])
     for name, value in facts.get("baselines", {}).items():
         change = 100 * (1 - found.nll / value)
         yield f"  {name}: {value:.3f} nats; this model takes {abs(change):.1f}% {'fewer' if change > 0 else 'more'}"

@@ -93,6 +93,20 @@ def load_data(recipe: Recipe) -> data.Splits:
     )
 
 
+def describe_data(splits: data.Splits) -> dict:
+    """What a model remembers of its data."""
+    return {
+        "name": splits.name,
+        "sha256": splits.sha256,
+        "n": splits.train.n,
+        "rows": [len(splits.train), len(splits.valid), len(splits.test)],
+        "shape": splits.shape,
+        "columns": splits.columns,
+        "classes": splits.classes,
+        "binarize": splits.binarize,
+    }
+
+
 def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
     """Fresh weights for the recipe, the visible biases at the training rows' means."""
     train = splits.train
@@ -113,18 +127,8 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, progress: bo
     if before is not None and before["data"].get("sha256") != splits.sha256:
         raise DarnError(f"{recipe.data} has changed since {out} was started: start another run with another --out")
     model = new_model(recipe, splits)
-    described = {
-        "name": splits.name,
-        "sha256": splits.sha256,
-        "n": splits.train.n,
-        "rows": [len(splits.train), len(splits.valid), len(splits.test)],
-        "shape": splits.shape,
-        "columns": splits.columns,
-        "classes": splits.classes,
-        "binarize": splits.binarize,
-    }
     made = {"command": command(), "commit": commit(), "versions": versions(), "device": device()}
-    info = before or {"recipe": recipe.to_json(), "data": described, "made": made}
+    info = before or {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made}
     new = [p for p in (out, *out.parents) if not p.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from darn.errors import DarnError
 from darn.recipes._base import Recipe
+from darn.recipes._baselines import BASELINES
 
 
 def _uci(name, nll: float, n_h: int, n_d: int, lr: float, epochs: int = 1000, validate_every: int = 5) -> Recipe:
@@ -62,6 +63,8 @@ RECIPES: dict[str, Recipe] = {
         weight_decay=4e-4,  # of 0, 3e-5, 1e-4, 2e-4, 4e-4, 1e-3: validation bound 90.75 without it, 88.58 with
     ),
 }
+
+RECIPES |= BASELINES
 
 # What an own file is trained with, unless fields say otherwise.
 OWN = Recipe(

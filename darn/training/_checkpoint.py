@@ -41,3 +41,12 @@ def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict]:
     if not fits or any(arrays[k].shape != np.shape(v) for k, v in zip(names, leaves)):
         raise DarnError(f"{path} is the checkpoint of another model: resume with the recipe it was started with")
     return jax.tree.unflatten(structure, [jnp.asarray(arrays[k]) for k in names]), json.loads(head["host"])
+
+
+def checkpoint_host(path: str | Path) -> dict:
+    """The plain values of a checkpoint alone."""
+    try:
+        with safe_open(path, framework="np") as f:
+            return json.loads((f.metadata() or {})["host"])
+    except (SafetensorError, OSError, KeyError, ValueError) as e:
+        raise DarnError(f"{path} is not a readable checkpoint: start again without --resume") from e

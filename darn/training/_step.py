@@ -69,13 +69,18 @@ class DeviceRows(eqx.Module):
         return Batch(x, None if self.context is None else self.context[index], keys)
 
 
+def _asked(value) -> bool:
+    """Whether an option is in use; one that differs between the models of a sweep is an array, and always is."""
+    return isinstance(value, jax.Array) or bool(value)
+
+
 def _penalty(model: Stack, config: Training) -> Float[Array, ""]:
     """Weight decay on every weight matrix, L1 on the autoregressive ones."""
     total = jnp.zeros(())
-    if config.weight_decay:
+    if _asked(config.weight_decay):
         weights = [w for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)) if w.ndim > 1]
         total += 0.5 * config.weight_decay * sum(jnp.sum(w * w) for w in weights)
-    if config.l1:
+    if _asked(config.l1):
         maps = jax.tree.leaves(model, is_leaf=lambda m: isinstance(m, AbstractCausalMap))
         causal = [m for m in maps if isinstance(m, AbstractCausalMap)]
         total += config.l1 * sum((jnp.sum(jnp.abs(m.weights())) for m in causal), start=jnp.zeros(()))
@@ -94,7 +99,7 @@ class Program:
         self.loss = make_loss(config.estimator, n_samples=config.n_samples, log_q=config.log_q)
         self.noise = None if config.noise == "none" else WeightNoise(model, n_train, config.noise)
         self.static = eqx.partition(model, eqx.is_inexact_array)[1]
-        self.target = config.sparsity * jnp.asarray(model.n_h, jnp.float32) if config.sparsity else None
+        self.target = config.sparsity * jnp.asarray(model.n_h, jnp.float32) if _asked(config.sparsity) else None
         self.epochs = jax.jit(self._epochs, donate_argnums=0)
         self.bound = jax.jit(self._bound, static_argnames="n_samples")
 
@@ -102,7 +107,7 @@ class Program:
         """The state before the first step."""
         # A copy, since the state's buffers are donated to the program and the model remains the caller's.
         params = jax.tree.map(jnp.copy, eqx.filter(model, eqx.is_inexact_array))
-        average = jax.tree.map(jnp.copy, params) if self.config.average else None
+        average = jax.tree.map(jnp.copy, params) if _asked(self.config.average) else None
         price = jnp.zeros(model.n_layers)
         log_sigma = None if self.noise is None else self.noise.start(self.config.noise_sigma)
         return TrainState(params, self.optimizer.init(params), average, price, jnp.zeros((), jnp.int32), log_sigma)

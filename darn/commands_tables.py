@@ -1,0 +1,200 @@
+"""The commands behind the paper's tables: sweeps and reproductions."""
+
+import difflib
+import sys
+from pathlib import Path
+
+from darn.commands import _asked_recipe, _say, _use_device
+from darn.errors import DarnError
+from darn.recipes import PAPER_GRID, parse_grid
+
+
+def sweep(args) -> int:
+    for name in ("programs", "width"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    name, recipe = _asked_recipe(args)
+    grid = parse_grid(args.grid) if args.grid else PAPER_GRID
+    out = Path(args.out or Path("runs") / f"sweep-{name}")
+    _use_device(args)
+    from tqdm import tqdm
+
+    from darn import sweeps
+
+    with tqdm(bar_format="{elapsed} {desc}", disable=True if args.quiet else None, dynamic_ncols=True) as bar:
+        record = sweeps.run(
+            recipe,
+            grid,
+            out,
+            resume=args.resume,
+            programs=args.programs,
+            width=args.width,
+            progress=bar.set_description_str,
+        )
+    _say(args, record | {"run": str(out / "best")}, *_sweep_lines(record, out, sweeps.table(record)))
+    if record["interrupted"]:
+        print("darn: interrupted; the same command with --resume goes on from here", file=sys.stderr)
+    return 130 if record["interrupted"] else 0
+
+
+def _sweep_lines(record: dict, out: Path, table: list[str]):
+    yield from table
+    n = len(record["models"])
+    if record["best"] is not None:
+        best = record["models"][record["best"]]
+        fields = ", ".join(f"{k} {v}" for k, v in best["fields"].items())
+        yield f"best of {n} models in {record['seconds']:.0f} s: {fields}"
+        yield f"validation bound {best['valid_bound']:.3f} nats; the model is in {out / 'best'}"
+
+
+# ---------------------------------------------------------------- reproduce
+
+TARGETS = ("table1", "table2", "fig2", "claims", "costs", "docs", "all")
+
+
+def reproduce(args) -> int:
+    """Prints the paper's figures and ours; with --run or --rows makes ours first."""
+    for name in ("samples", "repeats"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    results = Path(args.results)
+    making = args.run_rows or args.rows is not None
+    if not results.is_dir() and not making:
+        raise DarnError(f"there is no folder {results}: run this at the root of a checkout, or name one with --results")
+    targets = [t for t in TARGETS if t != "all"] if args.what == "all" else [args.what]
+    rows = _chosen_rows(targets, args.rows)
+    if making or "fig2" in targets:
+        _use_device(args)
+    from darn import reproduce as book
+
+    if making and not _make_rows(rows, args, results):
+        return 130
+    if making and "costs" in targets and not args.rows:
+        from darn.reproduce import _costs
+
+        _costs.run(results, progress=lambda text: print(text, file=sys.stderr))
+    found = book.read(results)
+    facts, lines = {}, []
+    for target in targets:
+        title = [f"{target}:"] if len(targets) > 1 else []
+        more, text = _SHOW[target](args, results, found)
+        facts[target] = more
+        lines += [*title, *text, *([""] if len(targets) > 1 else [])]
+    _say(args, facts if len(targets) > 1 else facts[targets[0]], *lines)
+    return 0
+
+
+def _chosen_rows(targets: list[str], names: str | None) -> list:
+    from darn.recipes import PAPER
+
+    tables = [t for t in targets if t in ("table1", "table2", "claims")]
+    rows = [r for r in PAPER if r.table in tables]
+    if names is None:
+        return rows
+    if not tables:
+        raise DarnError(f"--rows goes with table1, table2, claims or all: {targets[0]} has no rows")
+    by_name = {r.name: r for r in rows}
+    asked = [n for n in names.split(",") if n]
+    for name in asked:
+        if name not in by_name:
+            near = difflib.get_close_matches(name, by_name, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(by_name)}"
+            raise DarnError(f"{' and '.join(tables)} has no row {name!r}: {hint}")
+    return [by_name[n] for n in asked]
+
+
+def _make_rows(rows: list, args, results: Path) -> bool:
+    """Carries out the rows one after the other; False if Ctrl-C ended it."""
+    from darn.reproduce import _run
+
+    protocol = _run.Protocol.default(args.samples, args.repeats or 10, args.method)
+    for row in rows:
+        why = _run.can_run(row)
+        if why and args.rows is None:
+            print(f"{row.name}: {why}", file=sys.stderr)
+            continue
+        record = _run.run_row(row, results, Path(args.runs), protocol, again=args.again, progress=not args.quiet)
+        if record is None:
+            print("darn: interrupted; the same command goes on from here", file=sys.stderr)
+            return False
+        print(f"{row.name}: -log p {record['nll']:.3f} nats (paper {row.nll or '-'})", file=sys.stderr)
+    return True
+
+
+def _show_table(name: str):
+    def show(args, results, found):
+        from darn import reproduce as book
+        from darn.recipes import PAPER
+
+        mine = {r.name: found[r.name] for r in PAPER if r.table == name and r.name in found}
+        return mine, book.lines(name, found)
+
+    return show
+
+
+def _show_claims(args, results, found):
+    from darn import reproduce as book
+
+    judged = book.claims(found)
+    facts = [{"claim": c.text, "verdict": c.verdict, "figures": c.figures} for c in judged]
+    return facts, [f"{c.verdict:14} {c.text}: {c.figures}" for c in judged]
+
+
+def _show_costs(args, results, found):
+    from darn.reproduce import _costs, load
+
+    path = results / "costs" / "costs.json"
+    if not path.exists():
+        return None, ["not yet run: `darn reproduce costs --run` counts and times the samplers"]
+    record = load(path)
+    return record, _costs.lines(record)
+
+
+def _show_docs(args, results, found):
+    from darn import reproduce as book
+
+    changed = [str(p) for p in book.document(results.absolute().parent)]
+    return changed, [f"rewritten: {', '.join(changed)}" if changed else "the documents are up to date"]
+
+
+def _show_fig2(args, results, found):
+    from darn.reproduce import _figures
+    from darn.runs import open_run
+
+    facts, lines = {}, []
+    folder = results / "fig2"
+    for name in ("mnist-500-noise", "mnist-500"):
+        model = results / "models" / f"{name}.safetensors"
+        if model.exists():
+            facts["samples"] = _figures.samples_beside_nearest(open_run(model), folder / "samples.png") | {
+                "model": name
+            }
+            f = facts["samples"]
+            lines.append(
+                f"{folder / 'samples.png'}: {f['samples']} samples of {name}, each left of the nearest training row; "
+                f"{f['mean_distance']:.1f} pixels apart in the mean, at least {f['least_distance']} "
+                f"(validation rows: {f['mean_distance_of_validation_rows']:.1f})"
+            )
+            break
+    else:
+        lines.append("samples: not yet run (mnist-500)")
+    for name, what in (("mnist-intensity", "intensity"), ("fdarn", "fdarn")):
+        model = results / "models" / f"{name}.safetensors"
+        if not model.exists():
+            lines.append(f"{what}: not yet run ({name})")
+            continue
+        _figures.sample_probabilities(open_run(model), folder / f"{what}.png")
+        lines.append(f"{folder / what}.png: p(x = 1 | h) of codes drawn from {name}")
+    n = _figures.curves(found, folder / "curves.png")
+    lines.append(f"{folder / 'curves.png'}: training curves of {n} rows" if n else "curves: not yet run")
+    return facts | {"curves": n}, lines
+
+
+_SHOW = {
+    "table1": _show_table("table1"),
+    "table2": _show_table("table2"),
+    "claims": _show_claims,
+    "costs": _show_costs,
+    "docs": _show_docs,
+    "fig2": _show_fig2,
+}

@@ -1,0 +1,43 @@
+"""The tables inside documents: blocks between two comments, rewritten from the results."""
+
+import re
+from pathlib import Path
+
+from darn.errors import DarnError
+from darn.files import atomic
+from darn.reproduce._claims import claims
+from darn.reproduce._results import read
+from darn.reproduce._tables import markdown
+
+DOCUMENTS = ("README.md", "docs/results.md")
+_BLOCK = re.compile(r"(<!-- results: ([\w ]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
+
+
+def _block(what: str, found: dict[str, dict]) -> str:
+    """`table1`, `table2`, either with `ours` for the rows of ours alone, or `claims`."""
+    name, _, some = what.partition(" ")
+    if name == "claims":
+        body = [f"| {c.text} | {c.verdict} | {c.figures} |" for c in claims(found)]
+        return "\n".join(["| the paper says | here | figures |", "|---|---|---|", *body])
+    return markdown(name, found, only_ours=some == "ours")
+
+
+def documented(text: str, results: Path) -> str:
+    """A document with its blocks as the results have them."""
+    found = read(results)
+    return _BLOCK.sub(lambda m: f"{m[1]}{_block(m[2], found)}\n{m[3]}", text)
+
+
+def document(root: Path) -> list[Path]:
+    """Rewrites the blocks of the documents under `root`; returns those that changed."""
+    changed = []
+    for name in DOCUMENTS:
+        path = root / name
+        if not path.exists():
+            raise DarnError(f"there is no {path}: run this at the root of a checkout")
+        text = path.read_text()
+        if (new := documented(text, root / "results")) != text:
+            with atomic(path) as f:
+                f.write_text(new)
+            changed.append(path)
+    return changed

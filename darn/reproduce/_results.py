@@ -1,0 +1,87 @@
+"""results/<table>/<row>.json: what a row holds, reading and writing it."""
+
+import json
+from pathlib import Path
+
+from darn.errors import DarnError
+from darn.files import atomic
+from darn.recipes import PAPER, Row
+
+KEYS = (
+    "row",
+    "paper",
+    "dataset",
+    "dataset_sha256",
+    "split",
+    "method",
+    "nll",
+    "nll_ci95",
+    "ess",
+    "n_samples",
+    "repeats",
+    "bound",
+    "quick",
+    "parameters",
+    "seconds_train",
+    "seconds_eval",
+    "device",
+    "versions",
+    "seed",
+    "commit",
+    "command",
+    "model",
+)
+# What `darn eval --quick` scores: every 10th test row with so many samples, once.
+QUICK_EVERY, QUICK_SAMPLES = 10, 1000
+
+
+def path_of(results: Path, row: Row) -> Path:
+    return results / row.table / f"{row.name}.json"
+
+
+def model_of(results: Path, row: Row) -> Path:
+    return results / "models" / f"{row.name}.safetensors"
+
+
+def load(path: Path) -> dict:
+    """One file of results."""
+    try:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("not an object")
+        return found
+    except (OSError, ValueError) as e:
+        raise DarnError(f"{path} is not a readable result: write it again with --run, or restore it") from e
+
+
+def read(results: Path) -> dict[str, dict]:
+    """Every row of ours that is there, by name."""
+    return {row.name: load(p) for row in PAPER if (p := path_of(results, row)).exists()}
+
+
+def write(path: Path, record: dict) -> None:
+    """A row, whole or not at all."""
+    with atomic(path) as f:
+        f.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def lacking(record: dict) -> list[str]:
+    """The keys that a record should have and has not."""
+    return [k for k in KEYS if k not in record]
+
+
+def quick_of(model: str | Path) -> dict | None:
+    """The stored quick figure of a committed model: from the row's file beside results/models."""
+    model = Path(model).absolute()
+    for row in PAPER:
+        path = path_of(model.parent.parent, row)
+        if row.name == model.stem and model.parent.name == "models" and path.exists():
+            return load(path).get("quick")
+    return None
+
+
+def quick_line(nll: float, nll_ci95: float, stored: dict) -> str:
+    """How a quick figure compares with the stored one."""
+    gap = nll - stored["nll"]
+    same = "reproduced" if abs(gap) <= max(nll_ci95 + stored["nll_ci95"], 1e-3) else "NOT reproduced"
+    return f"  stored   {stored['nll']:10.3f} nats  {same}: {gap:+.4f}"

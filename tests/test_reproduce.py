@@ -1,0 +1,266 @@
+"""Laws of the results: files are whole, tables come from them, rows are made as they say, counts are of work done."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import MODELS, make_model
+
+from darn import cli, data, likelihood, rbm, reproduce, zoo
+from darn.errors import DarnError
+from darn.model_file import load_model
+from darn.recipes import PAPER, RECIPES
+from darn.reproduce import _costs, _counted, _figures, _results, _run
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+ROWS = {r.name: r for r in PAPER}
+
+
+# ---------------------------------------------------------------- what is committed
+
+
+@pytest.mark.parametrize("name", reproduce.read(RESULTS))
+def test_committed_rows_are_whole(name):
+    record, row = reproduce.read(RESULTS)[name], ROWS[name]
+    assert _results.lacking(record) == []
+    assert (record["row"], record["dataset"], record["split"]) == (name, row.data, "test")
+    assert record["paper"] == row.paper
+    assert (ROOT / record["model"]).exists()
+    assert record["bound"] is None or record["bound"] >= record["nll"] - 1e-3
+    if row.how != "rbm":
+        model, info = load_model(ROOT / record["model"])
+        assert info["data"]["sha256"] == record["dataset_sha256"]
+        assert _run.n_parameters(model) == record["parameters"]
+        assert reproduce.quick_of(ROOT / record["model"]) == record["quick"]
+
+
+def test_every_file_of_a_table_is_a_row():
+    for table in ("table1", "table2", "claims"):
+        for path in (RESULTS / table).glob("*"):
+            assert ROWS[path.stem].table == table
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+def test_documents_show_what_the_results_say(name):
+    text = (ROOT / name).read_text()
+    assert "<!-- results: " in text
+    assert reproduce.documented(text, RESULTS) == text, "run `darn reproduce docs`"
+
+
+def test_the_papers_rows_agree_with_the_recipes():
+    assert len({r.name for r in PAPER}) == len(PAPER)
+    for row in PAPER:
+        recipe = RECIPES.get(row.name)
+        if recipe is not None:
+            assert (recipe.data, recipe.paper_nll, recipe.paper_bound) == (row.data, row.nll, row.bound)
+    assert RECIPES["eonade-mnist"].n_orderings == 128
+    assert RECIPES["eonade-adult"].n_orderings == 16
+    assert RECIPES["eonade2-mnist"].n_nade == (500, 500)
+
+
+# ---------------------------------------------------------------- tables and claims
+
+
+def test_tables_hold_both_figures():
+    found = {"adult": {"nll": 13.123, "nll_ci95": 0.0041, "bound": 13.5}, "mnist-500": {"nll": 84.0, "bound": 87.9}}
+    text = "\n".join(reproduce.lines("table1", found))
+    assert "13.12 ± 0.004" in text
+    assert "20.44" in text
+    text = reproduce.markdown("table2", found, only_ours=True)
+    assert text.count("\n") == 2
+    assert "84.71 ± 0.01 | 90.31 | 84.00 | 87.90" in text
+    everything = reproduce.markdown("table2", found)
+    assert everything.count("not yet run") == 14
+    assert "data not at hand" in reproduce.markdown("table1", found)
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "verdict"),
+    [
+        ({"mnist-500": {"bound": 88.0}, "nade-mnist": {"nll": 88.5}}, "below NADE", "holds"),
+        ({"mnist-500": {"bound": 89.0}, "nade-mnist": {"nll": 88.5}}, "below NADE", "does not hold"),
+        ({"mnist-500": {"bound": 89.0}}, "below NADE", "not yet run"),
+        ({"mnist-9": {"nll": 101.0}, "mob500-mnist": {"nll": 100.0}}, "9 stochastic", "holds"),
+        ({"mnist-9": {"nll": 102.0}, "mob500-mnist": {"nll": 100.0}}, "9 stochastic", "does not hold"),
+        ({"deep-darn": {"bound": 87.0}, "mnist-500": {"bound": 88.0}}, "depth", "holds"),
+        ({"costs": {"trained": {"fdarn": {"operations": 1}, "nade-mnist": {"operations": 99}}}}, "hundred", "holds"),
+        ({"costs": {"trained": {"fdarn": {"operations": 9}, "nade-mnist": {"operations": 99}}}}, "hundred", "does not"),
+    ],
+)
+def test_claims_are_judged_by_the_figures(found, text, verdict):
+    full = {k: {"method": "exact"} | v for k, v in found.items()}
+    (claim,) = [c for c in reproduce.claims(full) if text in c.text]
+    assert claim.verdict.startswith(verdict)
+
+
+def test_four_sets():
+    prefixes = ("mob-", "rbm-", "fvsbn-", "nade-", "eonade-")
+    sets = ("adult", "connect4", "dna", "mushrooms", "nips", "ocr_letters", "rcv1", "web")
+    base = {p + s: {"nll": 2.0} for p in prefixes for s in sets}
+
+    def verdict(wins):
+        found = base | {s: {"nll": 1.0 if i < wins else 3.0} for i, s in enumerate(sets)}
+        return next(c.verdict for c in reproduce.claims(found) if "four" in c.text)
+
+    assert [verdict(w) for w in (3, 4, 8)] == ["does not hold", "holds", "holds"]
+
+
+# ---------------------------------------------------------------- making rows
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Random bits in place of every set, recipes at tiny size, a results folder of its own."""
+    rng = np.random.default_rng(0)
+    parts = [data.Rows.from_array(rng.random((n, 12)) < 0.3) for n in (60, 30, 45)]
+    splits = data.Splits("mushrooms", *parts, None, sha256="noise")
+    monkeypatch.setattr(data, "load", lambda name, **_: splits)
+    monkeypatch.setattr(data, "load_rows", lambda name, **_: splits.test)
+    # more hidden units than are enumerated, so that scoring is a matter of samples
+    recipe = dataclasses.replace(RECIPES["mushrooms"].tiny(), n_h=(20,))
+    monkeypatch.setitem(RECIPES, "mushrooms", recipe)
+    return splits, tmp_path / "results", tmp_path / "runs"
+
+
+def test_a_row_is_trained_stored_and_scored(small, capsys):
+    splits, results, runs = small
+    words = ["reproduce", "table1", "--rows", "mushrooms", "--results", results, "--runs", runs, "--samples", 20]
+    words = [str(w) for w in (*words, "--repeats", 3, "--quiet", "--json")]
+    assert cli.main(words) == 0
+    record = json.loads(capsys.readouterr().out)["mushrooms"]
+    assert _results.lacking(record) == []
+    assert record == json.loads((results / "table1" / "mushrooms.json").read_text())
+    assert (record["n_samples"], record["repeats"], record["rows"]) == (20, 3, 45)
+    assert record["model"] == "results/models/mushrooms.safetensors"
+    model, info = load_model(results / "models" / "mushrooms.safetensors")
+    for w in jax.tree.leaves(model):  # the figures are those of what is stored
+        assert np.array_equal(np.asarray(w), np.asarray(w).astype(np.float16).astype(np.float32))
+    again = likelihood.importance(model, splits.test.unpack(), n_samples=20, repeats=3)
+    assert record["nll"] == pytest.approx(again.nll, abs=1e-9)
+    assert info["recipe"]["n_h"] == [20]
+    # the quick figure comes back by its command, to the last digit on the same machine
+    assert cli.main(["eval", str(results / "models" / "mushrooms.safetensors"), "--quick", "--json"]) == 0
+    quick = json.loads(capsys.readouterr().out)
+    assert quick["nll"] == record["quick"]["nll"]
+    assert quick["rows"] == record["quick"]["rows"] == 5
+    assert quick["stored"] == record["quick"]
+    assert cli.main(["eval", str(results / "models" / "mushrooms.safetensors"), "--quick"]) == 0
+    assert "reproduced: +0.0000" in capsys.readouterr().out
+    # a row that is there is not made again
+    before = (results / "models" / "mushrooms.safetensors").stat().st_mtime_ns
+    assert cli.main(words) == 0
+    assert (results / "models" / "mushrooms.safetensors").stat().st_mtime_ns == before
+    # an older record gets the keys it lacks, and keeps its figures
+    path = results / "table1" / "mushrooms.json"
+    old = {k: v for k, v in record.items() if k not in ("quick", "row", "parameters", "dataset_sha256")}
+    path.write_text(json.dumps(old | {"nll": 1.25}))
+    capsys.readouterr()
+    assert cli.main(words) == 0
+    assert json.loads(path.read_text()) == record | {"nll": 1.25}
+
+
+def test_rows_of_other_methods(small, monkeypatch):
+    splits, results, runs = small
+    protocol = _run.Protocol.default()
+    record = _run.run_row(ROWS["mob-mushrooms"], results, runs, protocol)
+    assert record is not None
+    assert _results.lacking(record) == []
+    assert record["method"] == "exact"
+    machine = rbm.Settings(n_h=3, steps=2, epochs=2, looks=1)
+    monkeypatch.setattr(_run, "_rbm_settings", lambda row: machine)
+    record = _run.run_row(ROWS["rbm-mushrooms"], results, runs, protocol)
+    assert record is not None
+    assert _results.lacking(record) == []
+    stored, _ = rbm.load(results / "models" / "rbm-mushrooms.safetensors")
+    exact = rbm.mean_free_energy(stored, splits.test.unpack()) + rbm.exact_log_z(stored)
+    assert record["nll"] == pytest.approx(exact, abs=0.2)
+
+
+def test_rows_that_cannot_be_made(tmp_path, capsys):
+    for name, why in (("dbm", "quoted"), ("rcv1", "data not at hand"), ("adult-ours", "no recipe yet")):
+        with pytest.raises(DarnError, match=why):
+            _run.run_row(ROWS[name], tmp_path, tmp_path, _run.Protocol(1, 1))
+    assert cli.main(["reproduce", "table1", "--rows", "mushroms"]) == 2
+    assert "did you mean mushrooms" in capsys.readouterr().err
+    assert cli.main(["reproduce", "table1", "--results", str(tmp_path / "none")]) == 2
+    assert "root of a checkout" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_nearest_rows():
+    rng = np.random.default_rng(0)
+    rows, x = (rng.random((n, 77)) < 0.4 for n in (200, 9))
+    x[3] = rows[17]
+    number, distance = _figures.nearest(x, data.Rows.from_array(rows))
+    every = (x[:, None] != rows[None]).sum(axis=2)
+    np.testing.assert_array_equal(distance, every.min(axis=1))
+    np.testing.assert_array_equal(every[np.arange(9), number], distance)
+    assert (number[3], distance[3]) == (17, 0)
+
+
+def test_curves(tmp_path):
+    curve = [[e, 10 + 5 / e, 11 + 5 / e] for e in range(1, 9)]
+    assert _figures.curves({"a": {"training": {"curve": curve}}, "b": {}}, tmp_path / "c.png") == 1
+    assert (tmp_path / "c.png").stat().st_size > 1000
+    assert _figures.curves({}, tmp_path / "d.png") == 0
+
+
+# ---------------------------------------------------------------- counted work
+
+WALKED = [n for n, (arch, _, context) in MODELS.items() if not context and "mixture" not in (arch.visible, arch.prior)]
+
+
+@pytest.mark.parametrize("name", WALKED)
+def test_the_counted_sampler_draws_what_the_compiled_one_does(name):
+    model, _ = make_model(name)
+    keys = jax.random.split(jax.random.key(3), 30)
+    x, h = eqx.filter_jit(lambda m, k: jax.vmap(lambda key: m.sample(key=key))(k))(model, keys)
+    for i, key in enumerate(keys):
+        own_x, own_h = _counted.sample(model, key, _counted.Counter())
+        np.testing.assert_array_equal(own_x, x[i])
+        for a, b in zip(own_h, h):
+            np.testing.assert_array_equal(a, b[i])
+
+
+def always_on(model):
+    """The model with no weights, and biases that put every unit on."""
+    zero = jax.tree.map(lambda w: jnp.zeros_like(w) if eqx.is_inexact_array(w) else w, model)
+    biases = lambda m: [p.layer.b for p in m.decoder]  # noqa: E731
+    return eqx.tree_at(biases, zero, [jnp.full_like(b, 50.0) for b in biases(zero)])
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (zoo.fvsbn(7, key=jax.random.key(0)), 7 * 6 / 2),
+        (zoo.nade(7, 5, key=jax.random.key(0)), 2 * 7 * 5),
+        (zoo.fdarn(7, 5, 3, key=jax.random.key(0)), 5 * 4 / 2 + 5 * 7),
+        # prior's triangle, all of the tanh layer's inputs on, its outputs multiplied
+        (zoo.darn(7, 5, 3, "linear", key=jax.random.key(0)), 5 * 4 / 2 + 5 * 3 + 3 * 7 + 7 * 6 / 2),
+    ],
+)
+def test_counts_of_units_that_are_all_on(model, expected):
+    found = _counted.count(always_on(model), n=2)
+    # a tanh layer without weights gives 0s, which ask for no work either
+    unused = 3 * 7 if model.decoder[0].net is not None else 0
+    assert found["operations"] == expected - unused
+    off = jax.tree.map(lambda w: -w if eqx.is_inexact_array(w) else w, always_on(model))
+    work = 7 * 5 if model.n_h == () and expected == 70 else 0  # NADE reads its hidden units whatever the bits
+    assert _counted.count(off, n=2)["operations"] == work
+
+
+def test_costs_grow_as_the_paper_says():
+    rows = _costs.measure(scales=(1, 2), n=2, batch=2, seconds=0.0)
+    for row in rows:
+        assert row["power"] == pytest.approx(row["power_of_formula"], abs=0.35)
+        assert all(s["samples_per_second"] >= 0 for s in row["sizes"])
+    record = {"rows": rows, "trained": {"x": {"operations": 5.0}}, "device": "a CPU"}
+    assert len(_costs.lines(record)) == 1 + 12 + 1 + 2

@@ -1,0 +1,270 @@
+"""Laws of sweeps: padding changes nothing, many models are the models one by one, resuming changes nothing."""
+
+import dataclasses
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import randomised, same
+
+from darn import data, sweeps
+from darn.errors import DarnError
+from darn.model_file import load_model
+from darn.objective import description_length
+from darn.recipes import PAPER_GRID, Recipe, expand, parse_grid, show_field
+from darn.runs import open_run
+from darn.training import fit, plan, train_group
+from darn.training._pad import pad, unpad
+from darn.zoo import build
+
+RNG = np.random.default_rng(0)
+KIND = RNG.random((60, 1)) < 0.5
+ROWS = data.Rows.from_array((RNG.random((60, 6)) < 0.2) ^ KIND)
+VALID = data.Rows.from_array((RNG.random((30, 6)) < 0.2) ^ (RNG.random((30, 1)) < 0.5))
+BASE = Recipe(n_h=(3,), n_d=(4,), visible="linear", batch=20, epochs=4, lr=3e-3, validate_every=2, patience=0)
+
+
+def recipe(**fields):
+    return dataclasses.replace(BASE, **fields)
+
+
+# (small, padded): pairs over every place where padding shows.
+PAIRS = {
+    "one layer": (recipe(), recipe(n_h=(5,), n_d=(7,))),
+    "factorial, relu": (recipe(visible="factorial", activation="relu"), recipe(n_h=(4,), n_d=(9,))),
+    "no tanh layer": (recipe(decoder_d=()), recipe(n_h=(6,), n_d=(5,))),
+    "autoregressive encoder": (recipe(encoder="linear"), recipe(n_h=(5,), n_d=(4,))),
+    "nade everywhere": (recipe(visible="nade", prior="nade", encoder="nade", n_nade=(3,)), recipe(n_h=(5,), n_d=(6,))),
+    "eonade visible": (recipe(visible="eonade", n_nade=(3,), n_orderings=2), recipe(n_h=(5,), n_d=(6,))),
+    "mixture": (recipe(visible="mixture", prior="mixture", n_components=3), recipe(n_h=(4,), n_d=(5,))),
+    "two layers": (recipe(n_h=(3, 2), n_d=(4, 3)), recipe(n_h=(4, 5), n_d=(5, 6))),
+    "two layers, skip": (recipe(n_h=(3, 2), skip=True), recipe(n_h=(5, 3), n_d=(6,))),
+    "two layers, skip, no tanh": (recipe(n_h=(3, 2), n_d=(), skip=True), recipe(n_h=(5, 3), n_d=())),
+    "context": (recipe(), recipe(n_h=(5,), n_d=(7,))),
+    "context, no tanh": (recipe(n_d=()), recipe(n_h=(5,), n_d=())),
+}
+pairs = pytest.mark.parametrize("name", PAIRS)
+
+
+def made(name):
+    """(small model with random weights, the same one padded, context)."""
+    small_arch, more = PAIRS[name]
+    units = ("n_h", "n_d") if small_arch.decoder_d is None else ("n_h",)
+    big_arch = dataclasses.replace(small_arch, **{k: getattr(more, k) for k in units})
+    n_context = 2 if name.startswith("context") else 0
+    make = lambda arch: build(arch, 6, n_context=n_context, key=jax.random.key(1))  # noqa: E731
+    small = randomised(make(small_arch), 3)
+    context = jnp.asarray([0.5, -1.0]) if n_context else None
+    return small, pad(small, eqx.filter_eval_shape(make, big_arch)), context
+
+
+@eqx.filter_jit
+def _lengths(model, x, context, key):
+    def one(model, x):
+        dl = description_length(model, x, context, key=key)
+        return dl.total, dl
+
+    total = lambda m: jnp.mean(jax.vmap(one, (None, 0))(m, x)[0])  # noqa: E731
+    return jax.vmap(one, (None, 0))(model, x)[1], eqx.filter_grad(total)(model)
+
+
+@pairs
+def test_padded_units_are_inert(name):
+    """Same bits, same description length, same gradient; and of what was added, a gradient of exactly 0."""
+    small, padded, context = made(name)
+    same(jax.tree.map(np.asarray, unpad(padded, small)), jax.tree.map(np.asarray, small))
+    x = jnp.asarray(ROWS.unpack()[:8], jnp.float32)
+    (dl, g), (dl_padded, g_padded) = (_lengths(m, x, context, jax.random.key(5)) for m in (small, padded))
+    for a, b in zip(jax.tree.leaves(dl), jax.tree.leaves(dl_padded)):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    inner = unpad(g_padded, g)
+    for a, b in zip(jax.tree.leaves(inner), jax.tree.leaves(g)):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    left = pad(jax.tree.map(jnp.zeros_like, inner), g_padded)  # zeros where the small model is, NEVER on hidden biases
+    ours = pad(jax.tree.map(jnp.ones_like, inner), g_padded)
+    for w, at, zero in zip(*map(jax.tree.leaves, (g_padded, ours, left))):
+        assert np.all(np.asarray(w)[np.asarray(at) == np.asarray(zero)] == 0)
+
+
+def trained(configs, *, programs, width, rows=(ROWS, VALID)):
+    """Models and records by number."""
+    found = {}
+    fresh = lambda i: build(configs[i], 6, key=jax.random.key(configs[i].seed))  # noqa: E731
+    for group in plan(configs, 6, programs=programs):
+        finish = lambda i, m, r: found.__setitem__(i, (m, r))  # noqa: E731
+        assert train_group(group, configs, fresh, *rows, finish=finish, width=width)
+    return found
+
+
+def one_by_one(configs, rows=(ROWS, VALID)):
+    return [fit(build(c, 6, key=jax.random.key(c.seed)), *rows, c, progress=False) for c in configs]
+
+
+def close(found, expected):
+    assert sorted(found) == list(range(len(expected)))
+    for i, e in enumerate(expected):
+        model, record = found[i]
+        assert (record.epoch, record.epochs) == (e.epoch, e.epochs)
+        assert record.bound == pytest.approx(e.bound, rel=1e-4)
+        assert [r["epoch"] for r in record.history] == [r["epoch"] for r in e.history]
+        np.testing.assert_allclose(
+            [r["train"]["bound"] for r in record.history], [r["train"]["bound"] for r in e.history], rtol=1e-4
+        )
+        for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(e.model)):
+            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+
+
+@pytest.fixture(scope="module")
+def three():
+    configs = [recipe(n_h=(h,), n_d=(d,), lr=lr) for h, d, lr in ((2, 5, 1e-2), (4, 3, 1e-3), (4, 5, 1e-3))]
+    return configs, one_by_one(configs)
+
+
+@pytest.mark.parametrize(("programs", "width"), [(1, None), (None, 1)])
+def test_a_sweep_trains_what_training_one_by_one_does(programs, width, three):
+    configs, expected = three
+    close(trained(configs, programs=programs, width=width), expected)
+
+
+def test_other_fields_vary_too():
+    """Scalars as arrays over the models, and a field that takes a program of its own."""
+    base = recipe(average=0.5, schedule="half", sparsity=0.3)
+    grid = {"weight_decay": (0.0, 1e-2), "l1": (0.0, 1e-2), "seed": (0, 1), "estimator": ("darn", "straight_through")}
+    configs = [expand(base, grid)[i] for i in (2, 13, 15)]
+    close(trained(configs, programs=1, width=None), one_by_one(configs))
+
+
+def test_each_model_stops_when_it_would_alone():
+    """Stopped models leave the program, the others go on as if nothing had been."""
+    base = recipe(epochs=60, validate_every=1, patience=2)
+    rows = ROWS, data.Rows.from_array(VALID.unpack()[:6])
+    configs = expand(base, {"lr": (3e-2, 1e-2, 1e-3)})
+    expected = one_by_one(configs, rows)
+    assert len({e.epochs for e in expected}) == 3
+    close(trained(configs, programs=1, width=None, rows=rows), expected)
+
+
+def test_a_model_that_diverges_leaves_the_others_alone():
+    configs = expand(recipe(optimizer="sgd"), {"lr": (1e38, 1e-2)})
+    found = trained(configs, programs=1, width=None)
+    assert found[0][1].diverged
+    assert not found[1][1].diverged
+    close({0: found[1]}, one_by_one(configs[1:]))
+
+
+# ---------------------------------------------------------------- plans and grids
+
+
+def test_the_papers_grid():
+    configs = expand(BASE, PAPER_GRID)
+    assert len(configs) == 105
+    alone = plan(configs, 128)
+    assert len(alone) == 35
+    assert all(len(g.members) == 3 and g.padded.n_h == configs[g.members[0]].n_h for g in alone)
+    few = plan(configs, 128, programs=4)
+    assert len(few) == 4
+    assert sorted(i for g in few for i in g.members) == list(range(105))
+    for g in few:
+        assert g.padded.n_h[0] == max(configs[i].n_h[0] for i in g.members)
+        assert g.padded.n_d[0] == max(configs[i].n_d[0] for i in g.members)
+
+    def cost(groups):
+        return sum(len(g.members) * (g.padded.n_h[0] * 2 + 256) * g.padded.n_d[0] for g in groups)
+
+    assert cost(few) < 0.7 * cost(plan(configs, 128, programs=1))
+
+
+def test_what_cannot_share_a_program_does_not():
+    configs = [BASE, recipe(n_h=(3, 3)), recipe(visible="nade"), recipe(epochs=9), recipe(sparsity=0.1), recipe(lr=1.0)]
+    assert sorted(g.members for g in plan(configs, 6, programs=1)) == [(0, 5), (1,), (2,), (3,), (4,)]
+    wide = [recipe(sparsity=0.1, n_h=(k,)) for k in (2, 3)]
+    assert len(plan(wide, 6, programs=1)) == 2
+
+
+def test_grids_from_the_command_line():
+    grid = parse_grid(["lr=1e-3,1e-4", "n_h=16,80x2,20+10", "skip=true,false"])
+    assert grid == {"lr": (1e-3, 1e-4), "n_h": ((16,), (80, 80), (20, 10)), "skip": (True, False)}
+    for words, said in (
+        (["lr"], "lr=1e-3"),
+        (["lrr=1"], "did you mean --lr"),
+        (["lr=1,x"], "a number"),
+        (["lr=1", "lr=2"], "twice"),
+        (["lr=1,1"], "twice"),
+        (["labels=a,b"], "may not change the data"),
+    ):
+        with pytest.raises(DarnError, match=said):
+            parse_grid(words)
+    with pytest.raises(DarnError, match="--lr must be"):
+        expand(BASE, {"lr": (0.0,)})
+
+
+# ---------------------------------------------------------------- folders
+
+
+@pytest.fixture
+def own(tmp_path):
+    path = tmp_path / "own.npz"
+    np.savez(path, train=ROWS.unpack(), valid=VALID.unpack(), test=VALID.unpack()[:10])
+    return recipe(data=str(path), epochs=8, validate_every=1, patience=2, checkpoint_every=0.0)
+
+
+OWN_GRID = {"n_h": ((2,), (3,)), "lr": (3e-2, 1e-3)}
+
+
+def test_the_best_model_is_an_ordinary_run(own, tmp_path):
+    record = sweeps.run(own, OWN_GRID, tmp_path / "s", programs=1, width=4)
+    best = min(record["models"], key=lambda r: r["valid_bound"])
+    assert record["best"] == best["number"]
+    run = open_run(tmp_path / "s" / "best")
+    assert {k: show_field(getattr(run.recipe, k)) for k in OWN_GRID} == best["fields"]
+    assert run.model.n_h == run.recipe.n_h  # unpadded
+    assert run.info["training"]["valid_bound"] == best["valid_bound"]
+    assert len((tmp_path / "s" / "best" / "metrics.jsonl").read_text().splitlines()) == best["epochs"]
+    assert json.loads((tmp_path / "s" / "sweep.json").read_text())["models"] == record["models"]
+    assert not (tmp_path / "s" / "checkpoint.safetensors").exists()
+    assert len(sweeps.table(record)) == 5
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_resuming_a_sweep_gives_the_same_models(width, own, tmp_path, monkeypatch):
+    whole = sweeps.run(own, OWN_GRID, tmp_path / "whole", programs=1, width=width)
+
+    class Killed(BaseException):
+        pass
+
+    calls = iter(range(1000))
+
+    def kill(_):
+        if next(calls) == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        sweeps.run(own, OWN_GRID, tmp_path / "broken", programs=1, width=width, progress=kill)
+    assert (tmp_path / "broken" / "checkpoint.safetensors").exists()
+    found = sweeps.run(own, OWN_GRID, tmp_path / "broken", resume=True, programs=1, width=width)
+    strip = lambda rows: [{k: v for k, v in r.items() if k != "seconds"} for r in rows]  # noqa: E731
+    assert strip(found["models"]) == strip(whole["models"])
+    for i in range(4):
+        name = f"models/{i:03}.safetensors"
+        same(load_model(tmp_path / "broken" / name)[0], load_model(tmp_path / "whole" / name)[0])
+    again = sweeps.run(own, OWN_GRID, tmp_path / "broken", resume=True)
+    assert strip(again["models"]) == strip(whole["models"])
+
+
+def test_sweeps_refuse(own, tmp_path):
+    sweeps.run(dataclasses.replace(own, epochs=1), {"lr": (1e-2,)}, tmp_path / "s", width=1)
+    with pytest.raises(DarnError, match="exists already"):
+        sweeps.run(own, OWN_GRID, tmp_path / "s")
+    with pytest.raises(DarnError, match="another grid"):
+        sweeps.run(own, OWN_GRID, tmp_path / "s", resume=True)
+    with pytest.raises(DarnError, match="no sweep"):
+        sweeps.run(own, OWN_GRID, tmp_path / "t", resume=True)
+    undivided = tmp_path / "rows.npy"
+    np.save(undivided, ROWS.unpack())
+    with pytest.raises(DarnError, match="follow from the seed"):
+        sweeps.run(dataclasses.replace(own, data=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
+    with pytest.raises(DarnError, match="every model of the sweep diverged"):
+        sweeps.run(dataclasses.replace(own, optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
