@@ -31,7 +31,7 @@ _HOMES = {
     "save_model": "model_file",
     "open_run": "runs",
 }
-_MODULES = ("baselines", "data", "gradients", "layers", "likelihood", "nn", "objective", "recipes", "report")
+_MODULES = ("baselines", "codec", "data", "gradients", "layers", "likelihood", "nn", "objective", "recipes", "report")
 _MODULES += ("runs", "sampling", "training", "zoo")
 
 __all__ = [*_HOMES, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -61,12 +61,17 @@ def _rebuild(spec: Any, arrays: dict[str, np.ndarray]) -> Any:
     return module
 
 
+def describe(stack: model.Stack) -> tuple[str, dict[str, np.ndarray]]:
+    """(the structure as JSON, the arrays it names)."""
+    arrays: dict[str, np.ndarray] = {}
+    return json.dumps(_describe(stack, "", arrays)), arrays
+
+
 def save_model(path: str | Path, stack: model.Stack, info: dict | None = None, *, dtype: str = "float32") -> None:
     """Writes a model file; `info` is any JSON (recipe, data, figures) to carry along; weights as `dtype`."""
-    arrays: dict[str, np.ndarray] = {}
-    structure = _describe(stack, "", arrays)
+    structure, arrays = describe(stack)
     floats = {k: v.astype(dtype) if np.issubdtype(v.dtype, np.floating) else v for k, v in arrays.items()}
-    head = {"format": FORMAT, "version": str(VERSION), "structure": json.dumps(structure)}
+    head = {"format": FORMAT, "version": str(VERSION), "structure": structure}
     with atomic(path) as temporary:
         save_file(floats, temporary, metadata=head | {"info": json.dumps(info or {})})
 
