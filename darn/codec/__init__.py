@@ -1,5 +1,8 @@
 """Lossless compression to the model's own description length: bits-back coding with exact arithmetic."""
 
+from darn.codec._bytes import Damaged as Damaged
+from darn.codec._bytes import Reader as Reader
+from darn.codec._bytes import varint as varint
 from darn.codec._container import read_head as read_head
 from darn.codec._cost import rounding_cost as rounding_cost
 from darn.codec._fixed_point import twin as twin

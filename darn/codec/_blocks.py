@@ -26,12 +26,12 @@ def encode(codec: StackCodec, x: np.ndarray, mask: np.ndarray | None = None) -> 
         size = min(size, len(x) - done, MOST_ROWS)
         here = slice(done, done + max(size, 1))
         rows, there = x[here], None if mask is None else mask[here]
+        kept = ans.copy() if size else ans
         try:
             if not size:
                 found, need = codec.push(ans, rows, there, bits_back=False)[0], 0
                 first += 1
             else:
-                kept = ans.copy()
                 found, need = codec.push(ans, rows, there)
         except Empty:
             ans, size = kept, size // 2

@@ -11,6 +11,7 @@ Rows are coded side by side, unit after unit, so that an autoregressive layer is
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -32,8 +33,8 @@ Rows = np.ndarray  # (rows, units) uint8
 Decide = Callable[[np.ndarray], np.ndarray]
 
 
-def _part(stack: Stack, side: str, l: int):
-    return (stack.decoder if side == "p" else stack.encoder)[l]
+def _layer(stack: Stack, side: str, l: int) -> Any:
+    return (stack.decoder if side == "p" else stack.encoder)[l].layer
 
 
 def _context(stack: Stack, side: str, l: int, x, h):
@@ -51,7 +52,7 @@ def _logits(stack: Stack, side: str, l: int, n: int, y, x, h):
     dtype = dtype_of(stack)
 
     def one(y, x, h):
-        layer, c = _part(stack, side, l).layer, _context(stack, side, l, x, h)
+        layer, c = _layer(stack, side, l), _context(stack, side, l, x, h)
         return layer.logits(c) if isinstance(layer, Factorial) else layer.logits(y, c)
 
     return _over_rows(one, n, *jax.tree.map(lambda v: v.astype(dtype), (y, x, h)))
@@ -62,7 +63,7 @@ def _start(stack: Stack, side: str, l: int, n: int, x, h):
     """The state of an autoregressive conditional before its first unit."""
     dtype = dtype_of(stack)
     x, h = jax.tree.map(lambda v: v.astype(dtype), (x, h))
-    return _over_rows(lambda x, h: _part(stack, side, l).layer.start(_context(stack, side, l, x, h)), n, x, h)
+    return _over_rows(lambda x, h: _layer(stack, side, l).start(_context(stack, side, l, x, h)), n, x, h)
 
 
 @eqx.filter_jit
@@ -99,14 +100,14 @@ class Evaluator:
 
     def logits(self, side: str, l: int, y: Rows, x: Rows | None, h: tuple[Rows, ...]) -> np.ndarray:
         """(units, rows): the logits of p(y|h) or q(y|x,h), y being known."""
-        factorial = isinstance(_part(self.twin, side, l).layer, Factorial)
+        factorial = isinstance(_layer(self.twin, side, l), Factorial)
         inputs = (None if factorial else y, x, h)
         with self._exactly():
             return _joined(self._chunked(partial(_logits, self.twin, side, l, self.batch), len(y), *inputs))
 
     def walk(self, side: str, l: int, rows: int, x: Rows | None, h: tuple[Rows, ...], decide: Decide) -> Rows:
         """(rows, units): y decided unit by unit, for all rows at once."""
-        layer = _part(self.twin, side, l).layer
+        layer = _layer(self.twin, side, l)
         if isinstance(layer, Factorial):
             blank = np.zeros((rows, layer.n), np.uint8)
             return np.ascontiguousarray(decide(self.logits(side, l, blank, x, h)).T)
