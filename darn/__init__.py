@@ -31,8 +31,24 @@ _HOMES = {
     "save_model": "model_file",
     "open_run": "runs",
 }
-_MODULES = ("baselines", "data", "gradients", "layers", "likelihood", "nn", "objective", "recipes", "report")
-_MODULES += ("runs", "sampling", "sparse", "training", "weight_noise", "zoo")
+_MODULES = (
+    "baselines",
+    "codec",
+    "data",
+    "gradients",
+    "layers",
+    "likelihood",
+    "nn",
+    "objective",
+    "recipes",
+    "report",
+    "runs",
+    "sampling",
+    "sparse",
+    "training",
+    "weight_noise",
+    "zoo",
+)
 
 __all__ = [*_HOMES, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from darn import commands, commands_tables
+from darn import commands, commands_codec, commands_tables
 from darn.errors import DarnError
 from darn.recipes import fields_of
 
@@ -201,6 +201,34 @@ def _parser() -> _Parser:
     )
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     computing(p)
+
+    p = command(
+        "compress",
+        commands_codec.compress,
+        "compress rows or bilevel images without loss, to the model's own description length",
+        "  darn compress runs/mushrooms my.npy my.drn\n  darn compress runs/pages scans/ scans.drn\n"
+        "  darn compress --train my.csv my.drn\n  cat my.npy | darn compress runs/mushrooms - - > my.drn",
+    )
+    p.add_argument("paths", nargs="+", metavar="RUN IN OUT", help="model, rows or images, file to write; - is a pipe")
+    p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    p.add_argument("--train", action="store_true", help="no model given: train one on these rows and put it inside")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    computing(p)
+
+    p = command(
+        "decompress",
+        commands_codec.decompress,
+        "the rows or images that were compressed, bit for bit",
+        "  darn decompress runs/mushrooms my.drn my.npy\n  darn decompress runs/pages scans.drn scans/\n"
+        "  darn decompress my.drn my.csv         (a file with its model inside)",
+    )
+    p.add_argument("paths", nargs="+", metavar="[RUN] IN OUT", help="model unless it is inside, file, what to write")
+    p.add_argument("--keep-going", action="store_true", help="leave out rows whose block is damaged")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    computing(p)
+
+    p = command("inspect", commands_codec.inspect, "where the bytes of a compressed file go", "  darn inspect my.drn")
+    p.add_argument("file", metavar="FILE", help="a file that `darn compress` wrote")
     return top
 
 

@@ -44,29 +44,35 @@ def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     return value
 
 
-def _rebuild(spec: Any, arrays: dict[str, np.ndarray]) -> Any:
+def rebuild(spec: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """What `describe` described."""
     if not isinstance(spec, dict):
         return spec
     if "array" in spec:
         a = arrays[spec["array"]]
         return jnp.asarray(a, jnp.float32 if np.issubdtype(a.dtype, np.floating) else a.dtype)
     if "tuple" in spec:
-        return tuple(_rebuild(v, arrays) for v in spec["tuple"])
+        return tuple(rebuild(v, arrays) for v in spec["tuple"])
     cls = _classes()[spec["class"]]
     if set(spec["fields"]) != {f.name for f in dataclasses.fields(cls)}:
         raise ValueError(f"not the fields of {cls.__name__}")
     module = object.__new__(cls)
     for name, value in spec["fields"].items():
-        object.__setattr__(module, name, _rebuild(value, arrays))
+        object.__setattr__(module, name, rebuild(value, arrays))
     return module
+
+
+def describe(stack: model.Stack) -> tuple[str, dict[str, np.ndarray]]:
+    """(the structure as JSON, the arrays it names)."""
+    arrays: dict[str, np.ndarray] = {}
+    return json.dumps(_describe(stack, "", arrays)), arrays
 
 
 def save_model(path: str | Path, stack: model.Stack, info: dict | None = None, *, dtype: str = "float32") -> None:
     """Writes a model file; `info` is any JSON (recipe, data, figures) to carry along; weights as `dtype`."""
-    arrays: dict[str, np.ndarray] = {}
-    structure = _describe(stack, "", arrays)
+    structure, arrays = describe(stack)
     floats = {k: v.astype(dtype) if np.issubdtype(v.dtype, np.floating) else v for k, v in arrays.items()}
-    head = {"format": FORMAT, "version": str(VERSION), "structure": json.dumps(structure)}
+    head = {"format": FORMAT, "version": str(VERSION), "structure": structure}
     with atomic(path) as temporary:
         save_file(floats, temporary, metadata=head | {"info": json.dumps(info or {})})
 
@@ -88,7 +94,7 @@ def load_model(path: str | Path) -> tuple[model.Stack, dict]:
                     f"{path} is of model format {head['version']}, this darn reads up to {VERSION}: upgrade darn"
                 )
             arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
-        stack, info = _rebuild(json.loads(head["structure"]), arrays), json.loads(head["info"])
+        stack, info = rebuild(json.loads(head["structure"]), arrays), json.loads(head["info"])
         if not isinstance(stack, model.Stack):
             raise ValueError("not a stack")
         return stack, info

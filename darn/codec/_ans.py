@@ -1,0 +1,138 @@
+"""Asymmetric numeral systems (rANS) over bits: a stack of information that is one number, kept in 32-bit words.
+
+One state for a whole block and not one for each row: a row then costs no flush of its own, and the loop over symbols
+is compiled (`benchmarks/codec.py` has the figures against vectorised NumPy and the constriction package).
+"""
+
+import numba
+import numpy as np
+
+from darn.codec import _tables
+
+BITS = 28  # of a probability
+STEP_BITS = 9  # logits are rounded to multiples of 2^-9, at a cost below 1e-7 nats a bit
+REACH = 20  # and clipped to +-20: beyond, a probability is one unit of 2^-28
+
+# Probability of a 1 for each rounded logit, and the length in bits of a 1 and of a 0 (for the accounts only).
+FREQUENCY = _tables.sigmoid(STEP_BITS, REACH, BITS)
+LENGTH = np.stack([BITS - np.log2(f.astype(np.float64)) for f in ((1 << BITS) - FREQUENCY, FREQUENCY)])
+
+_ONE, _LEAST = 1 << BITS, 1 << 32
+_SIDE = REACH << STEP_BITS
+
+
+def _compiled(f):
+    try:
+        return numba.njit(nogil=True, cache=True)(f)
+    except RuntimeError:  # nowhere to keep the compiled code: compile in every process
+        return numba.njit(nogil=True)(f)
+
+
+@_compiled
+def _index(a):
+    i = np.floor(np.float64(a) * (1 << STEP_BITS) + 0.5)  # exact: a power of two, and room to spare in float64
+    return np.int64(min(max(i, -_SIDE), _SIDE)) + _SIDE
+
+
+@_compiled
+def _push(s, words, pos, bits, a, frequency, length):
+    cost = 0.0
+    for i in range(bits.size - 1, -1, -1):
+        k = _index(a[i])
+        f, start = np.uint64(frequency[k]), np.uint64(0)
+        if bits[i]:
+            cost += length[1, k]
+        else:
+            f, start = np.uint64(_ONE) - f, f
+            cost += length[0, k]
+        if s >= f << np.uint64(64 - BITS):
+            words[pos] = np.uint32(s & np.uint64(0xFFFFFFFF))
+            pos += 1
+            s >>= np.uint64(32)
+        q = s // f
+        s = (q << np.uint64(BITS)) + (s - q * f) + start
+    return s, pos, cost
+
+
+@_compiled
+def _pop(s, words, pos, bits, a, frequency, length):
+    cost = 0.0
+    for i in range(bits.size):
+        k = _index(a[i])
+        f, low = np.uint64(frequency[k]), s & np.uint64(_ONE - 1)
+        bit = low < f
+        bits[i] = bit
+        if bit:
+            s = f * (s >> np.uint64(BITS)) + low
+            cost += length[1, k]
+        else:
+            s = (np.uint64(_ONE) - f) * (s >> np.uint64(BITS)) + (low - f)
+            cost += length[0, k]
+        if s < np.uint64(_LEAST):
+            if pos == 0:
+                return s, -1, cost
+            pos -= 1
+            s = (s << np.uint64(32)) | np.uint64(words[pos])
+    return s, pos, cost
+
+
+class Empty(Exception):
+    """More was asked of the stack than was pushed onto it."""
+
+
+class Ans:
+    """A stack of bits, each pushed and popped under its logit. What is pushed last is popped first."""
+
+    def __init__(self):
+        self._state, self._words, self._count = np.uint64(_LEAST), np.zeros(1024, np.uint32), 0
+
+    def push(self, bits: np.ndarray, logits: np.ndarray) -> float:
+        """Pushes the bits so that `pop` returns them in their order; their length in bits."""
+        bits, a = np.ascontiguousarray(bits, np.uint8).reshape(-1), np.ascontiguousarray(logits).reshape(-1)
+        room = self._count + bits.size  # a symbol puts out one word at the most
+        if room > self._words.size:
+            self._words = np.concatenate([self._words[: self._count], np.zeros(2 * room - self._count, np.uint32)])
+        s, count, cost = _push(self._state, self._words, self._count, bits, a, FREQUENCY, LENGTH)
+        self._state, self._count = np.uint64(s), int(count)
+        return cost
+
+    def pop(self, logits: np.ndarray) -> tuple[np.ndarray, float]:
+        """(bits in the shape of their logits, their length in bits); `Empty` where the stack does not hold them."""
+        bits = np.empty(logits.shape, np.uint8)
+        a = np.ascontiguousarray(logits).reshape(-1)
+        s, count, cost = _pop(self._state, self._words, self._count, bits.reshape(-1), a, FREQUENCY, LENGTH)
+        if count < 0:
+            raise Empty
+        self._state, self._count = np.uint64(s), int(count)
+        return bits, cost
+
+    @property
+    def size(self) -> int:
+        """Bits that could be popped, to within one."""
+        return 32 * (self._count - 1) + int(self._state).bit_length() - 1
+
+    @property
+    def empty(self) -> bool:
+        return self._count == 0 and int(self._state) == _LEAST
+
+    def copy(self) -> "Ans":
+        new = Ans()
+        new._state, new._words, new._count = self._state, self._words[: self._count].copy(), self._count
+        return new
+
+    def to_bytes(self) -> bytes:
+        state = int(self._state)
+        # Five to eight bytes: how many, the whole length tells by its remainder modulo four.
+        head = state.to_bytes(-(-state.bit_length() // 8), "little")
+        return head + self._words[: self._count].astype("<u4").tobytes()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> "Ans":
+        head = 5 + (len(data) - 5) % 4
+        state = int.from_bytes(data[:head], "little")
+        if len(data) < 5 or not _LEAST <= state < 1 << 64:
+            raise Empty
+        new = Ans()
+        new._state, new._words = np.uint64(state), np.frombuffer(data, "<u4", offset=head).astype(np.uint32)
+        new._count = new._words.size
+        return new

@@ -1,0 +1,209 @@
+"""Rows in, a compressed file out, and back: the codec of one model."""
+
+import io
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from darn.codec import _blocks
+from darn.codec._bytes import Damaged
+from darn.codec._container import Block, End, Head, block_bytes, read_blocks, read_head
+from darn.codec._fixed_point import fingerprint, twin
+from darn.codec._stack import BATCH, Lengths, StackCodec
+from darn.errors import DarnError
+from darn.model import Stack
+
+Progress = Callable[[int], object]
+# (first row, end) -> which units of these rows are coded; the others are 0 on both sides
+Mask = Callable[[int, int], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Where the bytes of a compressed file go. Bits of the whole file."""
+
+    rows: int
+    n_x: int
+    size: int  # bytes of the file
+    head: int  # bytes of the head, the model inside it included
+    model: int  # bytes of the model inside
+    p: tuple[float, ...]  # bits of each decoder layer, x|h first
+    q: tuple[float, ...]  # bits got back from each encoder layer
+    first: int  # rows without bits back
+
+    @property
+    def ideal(self) -> float:
+        """Bits that the model asks for along the path taken: log q(h|x) - log p(x,h)."""
+        return sum(self.p) - sum(self.q)
+
+    @property
+    def overhead(self) -> float:
+        """Bits beyond that, the model inside left out."""
+        return 8 * (self.size - self.model) - self.ideal
+
+
+class RowCodec:
+    """Compresses rows with a model. The bytes depend on the model and the rows alone, not on batch, threads or device.
+
+    `batch`: rows evaluated at once. `workers`: blocks coded at once.
+    """
+
+    def __init__(self, model: Stack, *, batch: int = BATCH, workers: int | None = None):
+        self.model, self.twin = model, twin(model)
+        self.fingerprint = fingerprint(model, self.twin)
+        self.batch, self.workers = batch, workers or min(os.cpu_count() or 1, 4)
+
+    def write(
+        self,
+        file: BinaryIO,
+        parts: Iterable[np.ndarray],
+        rows: int,
+        *,
+        notes: dict | None = None,
+        model: bytes = b"",
+        mask: Mask | None = None,
+        progress: Progress | None = None,
+    ) -> Accounts:
+        """Writes the rows, `rows` in all, coming in parts of any size."""
+        head = Head(self.fingerprint, self.model.n_x, rows, notes or {}, model).to_bytes()
+        file.write(head)
+        lengths, first, size, done = Lengths(self.model.n_layers), 0, len(head), 0
+        codec = self._stack_codec(min(rows, _blocks.rows_per_block(self.model.n_x)))
+
+        def encode(item):
+            start, x = item
+            return len(x), *_blocks.encode(codec, x, None if mask is None else mask(start, start + len(x)))
+
+        blocks = _recut(parts, _blocks.rows_per_block(self.model.n_x))
+        for count, data, found, without in self._in_order(encode, blocks):
+            block = block_bytes(count, data)
+            file.write(block)
+            lengths += found
+            first, size, done = first + without, size + len(block), done + count
+            if progress is not None:
+                progress(count)
+        if done != rows:
+            raise ValueError(f"{rows} rows were promised, {done} came")
+        p, q = (tuple(float(v) for v in side) for side in (lengths.p, lengths.q))
+        end = End(tuple(map(round, p)), tuple(map(round, q)), first).to_bytes()
+        file.write(end)
+        return Accounts(rows, self.model.n_x, size + len(end), len(head), len(model), p, q, first)
+
+    def read(
+        self,
+        file: BinaryIO,
+        head: Head,
+        *,
+        keep_going: bool = False,
+        mask: Mask | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """(number of the first row, rows) of every block. `keep_going`: damaged blocks are passed over."""
+        if head.fingerprint != self.fingerprint or head.n_x != self.model.n_x:
+            raise DarnError(
+                f"the file was compressed with another model (fingerprint {head.fingerprint.hex()}, "
+                f"{head.n_x} columns; this one's is {self.fingerprint.hex()}, {self.model.n_x} columns): give that one"
+            )
+        codec = self._stack_codec(min(head.rows, _blocks.rows_per_block(self.model.n_x)))
+
+        def decode(block: Block):
+            if block.data is None:
+                return block, None
+            there = None if mask is None else mask(block.first_row, block.first_row + block.rows)
+            try:
+                return block, _blocks.decode(codec, block.data, block.rows, there)
+            except Damaged:
+                return block, None
+
+        blocks = (b for b in read_blocks(file, head) if isinstance(b, Block))
+        for block, x in self._in_order(decode, blocks):
+            if x is not None:
+                yield block.first_row, x
+            elif not keep_going:
+                last = block.first_row + block.rows
+                raise DarnError(
+                    f"rows {block.first_row + 1:,} to {last:,} are damaged in the file: get another copy, "
+                    "or take the other rows with --keep-going"
+                )
+            if progress is not None:
+                progress(block.rows)
+
+    def _stack_codec(self, most_rows: int) -> StackCodec:
+        # No larger than what there is to evaluate: a small file should not pay for a large program.
+        return StackCodec(self.twin, min(self.batch, next((n for n in (8, 64) if most_rows <= n), self.batch)))
+
+    def _in_order(self, f, items):
+        """f of every item, several at once, in their order and with few of them in memory."""
+        # One BLAS thread each: the products are small, and its threads would wait for each other most of the time.
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
+            waiting = deque()
+            try:
+                for item in items:
+                    waiting.append(pool.submit(f, item))
+                    if len(waiting) > self.workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+
+def _recut(parts: Iterable[np.ndarray], size: int) -> Iterator[tuple[int, np.ndarray]]:
+    """(number of the first row, rows): the same rows in parts of `size`."""
+    held: list[np.ndarray] = []
+    start = count = 0
+    for part in parts:
+        while len(part):
+            held.append(part[: size - count])
+            count += len(held[-1])
+            part = part[len(held[-1]) :]
+            if count == size:
+                yield start, np.concatenate(held)
+                held, start, count = [], start + size, 0
+    if held:
+        yield start, np.concatenate(held)
+
+
+def compress(model: Stack, X, *, batch: int = BATCH, workers: int | None = None) -> bytes:
+    """Rows (N, n_x) of 0 and 1 as bytes, in the model's own description length."""
+    X = _bits(X, model.n_x)
+    file = io.BytesIO()
+    RowCodec(model, batch=batch, workers=workers).write(file, [X], len(X))
+    return file.getvalue()
+
+
+def decompress(
+    model: Stack, data: bytes, *, batch: int = BATCH, workers: int | None = None, keep_going: bool = False
+) -> np.ndarray:
+    """The rows that `compress` was given, as uint8 (N, n_x). `keep_going`: without those of damaged blocks."""
+    file = io.BytesIO(data)
+    head = read_head(file)
+    codec = RowCodec(model, batch=batch, workers=workers)
+    parts = [x for _, x in codec.read(file, head, keep_going=keep_going)]
+    return np.concatenate(parts) if parts else np.zeros((0, head.n_x), np.uint8)
+
+
+def inspect(data: bytes) -> Accounts:
+    """Where the bytes of a compressed file go; needs no model."""
+    file = io.BytesIO(data)
+    head = read_head(file)
+    size = file.tell()
+    end = next(b for b in read_blocks(file, head) if isinstance(b, End))
+    p, q = (tuple(map(float, side)) for side in (end.p, end.q))
+    return Accounts(head.rows, head.n_x, len(data), size, len(head.model), p, q, end.first)
+
+
+def _bits(X, n_x: int) -> np.ndarray:
+    X = np.asarray(X)
+    if X.ndim != 2 or X.shape[1] != n_x:
+        raise DarnError(f"the model is over rows of {n_x} columns, but the array has the shape {X.shape}")
+    if X.dtype.kind not in "biuf" or ((X != 0) & (X != 1)).any():
+        raise DarnError("the rows must be of 0 and 1: make them binary first")
+    return X.astype(np.uint8)

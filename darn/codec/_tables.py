@@ -1,0 +1,52 @@
+"""Sigmoid and tanh as tables of integers, by integer arithmetic alone.
+
+`exp` and `tanh` of C libraries and of vector units differ in the last bit from machine to machine; Python's integers
+do not.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+_SCALE = 96  # fractional bits of the working precision; what is lost to it lies far below any entry's last bit
+
+
+def _powers(step_bits: int, count: int) -> list[int]:
+    """e^-(i / 2^step_bits) for i < count, in units of 2^-_SCALE."""
+    one = 1 << _SCALE
+    base, term, i = one, one, 0
+    while term:  # the series of e^-t at t = 2^-step_bits
+        i += 1
+        term = (term >> step_bits) // i
+        base += -term if i % 2 else term
+    out = [one]
+    for _ in range(count - 1):
+        out.append((out[-1] * base) >> _SCALE)
+    return out
+
+
+def _ratio(top: int, bottom: int, bits: int) -> int:
+    """top / bottom in units of 2^-bits, to the nearest."""
+    return ((top << (bits + 1)) + bottom) // (2 * bottom)
+
+
+@lru_cache
+def sigmoid(step_bits: int, reach: int, bits: int) -> np.ndarray:
+    """sigma(i / 2^step_bits) in units of 2^-bits for |i| <= reach * 2^step_bits, never 0 nor 1."""
+    one, count = 1 << _SCALE, (reach << step_bits) + 1
+    low = [max(_ratio(e, one + e, bits), 1) for e in _powers(step_bits, count)]  # sigma(-i)
+    high = [(1 << bits) - f for f in low]
+    return np.array([*low[:0:-1], 1 << (bits - 1), *high[1:]], np.uint32)
+
+
+@lru_cache
+def activation(name: str, step_bits: int, reach: int, bits: int) -> np.ndarray:
+    """tanh or sigmoid at i / 2^step_bits, rounded to multiples of 2^-bits, as float64 (which holds them exactly)."""
+    one, count = 1 << _SCALE, (reach << step_bits) + 1
+    if name == "sigmoid":
+        low = [_ratio(e, one + e, bits) for e in _powers(step_bits, count)]
+        table = [*low[:0:-1], 1 << (bits - 1), *((1 << bits) - f for f in low[1:])]
+    else:
+        high = [_ratio(one - e, one + e, bits) for e in _powers(step_bits - 1, count)]  # e^-2t
+        table = [*(-v for v in high[:0:-1]), *high]
+    return np.array(table, np.float64) / (1 << bits)
