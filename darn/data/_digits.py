@@ -14,7 +14,7 @@ def read_digits() -> Raw:
     """Ink 0..16 as fractions of 16; threshold 0.5 is a value of at least 8."""
     from sklearn.datasets import load_digits
 
-    X, y = load_digits(return_X_y=True)
+    X, y = map(np.asarray, load_digits(return_X_y=True))
     order = np.random.RandomState(0).permutation(len(X))
     cuts = np.split(order, np.cumsum(ROWS)[:-1])
     parts = {s: Part(X[i] / 16.0, labels=y[i]) for s, i in zip(("train", "valid", "test"), cuts)}

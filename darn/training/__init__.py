@@ -8,3 +8,4 @@ from darn.training._optim import make_optimizer as make_optimizer
 from darn.training._optim import rmsprop_graves as rmsprop_graves
 from darn.training._step import Program as Program
 from darn.training._step import TrainState as TrainState
+from darn.training._step import compiling as compiling
