@@ -15,6 +15,7 @@ _HOMES = {
     "Architecture": "config",
     "Training": "config",
     "DarnError": "errors",
+    "DARN": "estimator",
     "Conditional": "model",
     "Stack": "model",
     "DescriptionLength": "objective",

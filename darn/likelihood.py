@@ -212,9 +212,12 @@ def importance(
     repeats: int = 10,
     seed: int = 0,
     rows_at_once: int = 100,
+    numbers: np.ndarray | None = None,
     progress=None,
 ) -> Likelihood:
     """-log p(x) by Eq. (16) with S samples of q(H|x) a row, repeated R times.
+
+    The samples of a row follow from the seed and its number: its place, or what `numbers` (uint32) says.
 
     The estimate of log p is low in the mean (Jensen), the more so the fewer samples: the interval over repeats shows
     noise, not this bias. The effective sample size and the values at S/100 and S/10 show it.
@@ -231,7 +234,9 @@ def importance(
         here = slice(start, start + count)
         rows, side = _rows(x, context, start, count, size)
         for r in range(repeats):
-            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), start, size)
+            key = jax.random.fold_in(jax.random.key(seed), r)
+            own = None if numbers is None else jnp.asarray(pad_rows(numbers[here], size))
+            keys = row_keys(key, start, size) if own is None else jax.vmap(jax.random.fold_in, (None, 0))(key, own)
             zero = jnp.zeros(size)
             carry = (jnp.asarray(0, jnp.int32), jnp.full(size, -1e30), zero, zero, zero)
             for i, goal in enumerate(marks):

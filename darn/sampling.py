@@ -119,3 +119,20 @@ def encode(
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
         return Code(empty, tuple(e.astype(np.float32) for e in empty), np.zeros((0, model.n_x), np.float32))
     return jax.tree.map(lambda *v: np.concatenate(v), *parts)
+
+
+@eqx.filter_jit
+def _decode(model, h, context):
+    return jax.vmap(lambda h, c: model.decoder[0].layer.most_probable(model.above(0, h, c))[1])(h, context)
+
+
+def decode(model: Stack, h: tuple[np.ndarray, ...], *, context: np.ndarray | None = None, chunk: int = CHUNK):
+    """What codes stand for, as `Code.x` gives it: (N, n_x). h: (N, n_h^l) each, h[0] being h^(1)."""
+    n = len(h[0])
+    chunk = min(chunk, max(n, 1))
+    parts = [np.zeros((0, model.n_x), np.float32)]
+    for start, count in chunks(n, chunk):
+        given = tuple(jnp.asarray(pad_rows(y[start : start + count], chunk), jnp.float32) for y in h)
+        side = None if context is None else jnp.asarray(pad_rows(context[start : start + count], chunk))
+        parts.append(np.asarray(_decode(model, given, side))[:count])
+    return np.concatenate(parts)

@@ -19,6 +19,7 @@ class Rows:
     grey: bool = False  # values are intensities, kept so for `intensity` and for the train split of `dynamic`
     context: np.ndarray | None = None  # float32 (N, n_context), observed: one-hot class label or covariates
     labels: np.ndarray | None = None  # int (N,), the class by number, if known; not used for training
+    weights: np.ndarray | None = None  # float32 (N,), how much each row counts in training; None: all alike
 
     def __post_init__(self):
         width = self.n if self.grey else -(-self.n // 8)
@@ -27,7 +28,7 @@ class Rows:
                 f"rows of {self.n} columns take {width} bytes each, but the values have shape "
                 f"{self.values.shape}: see Rows."
             )
-        check_lengths(len(self.values), context=self.context, labels=self.labels)
+        check_lengths(len(self.values), context=self.context, labels=self.labels, weights=self.weights)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -43,7 +44,7 @@ class Rows:
         if isinstance(index, int | np.integer):
             index = np.array([index])
         pick = lambda a: None if a is None else a[index]  # noqa: E731
-        return Rows(self.values[index], self.n, self.grey, pick(self.context), pick(self.labels))
+        return Rows(self.values[index], self.n, self.grey, pick(self.context), pick(self.labels), pick(self.weights))
 
     @staticmethod
     def from_array(X, *, context=None) -> Rows:

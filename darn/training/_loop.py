@@ -115,7 +115,8 @@ def fit(
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise DarnError(cannot_write(folder, e)) from e
-    program = Program(model, config, len(train), dynamic=dynamic)
+    program = Program.of(model, config, len(train), dynamic=dynamic)
+    seed = jnp.asarray(config.seed)
     train_rows, valid_rows = DeviceRows.put(train), DeviceRows.put(valid)
     # Few validation rows are scored several times over: the choice between epochs should not be a matter of luck.
     n_valid = max(1, 5000 // len(valid)) if _is_random(model) else 1
@@ -159,7 +160,7 @@ def fit(
             to_validation = config.validate_every - host["epoch"] % config.validate_every
             count = min(group, to_validation, config.epochs - host["epoch"])
             began = time.monotonic()
-            state, metrics = program.epochs(state, train_rows, jnp.asarray(host["epoch"]), jnp.asarray(count))
+            state, metrics = program.epochs(state, train_rows, jnp.asarray(host["epoch"]), jnp.asarray(count), seed)
             metrics = to_host(metrics)  # waits for the device
             took = time.monotonic() - began
             if "epochs" in compiled:
@@ -181,7 +182,7 @@ def fit(
             so_far = host["sums"] or {k: 0.0 for k in sums}
             host["sums"] = {k: np.add(so_far[k], v).tolist() for k, v in sums.items()}
             if host["epoch"] % config.validate_every == 0 or host["epoch"] == config.epochs:
-                measured = to_host(program.bound(program.kept(state), valid_rows, n_samples=n_valid))
+                measured = to_host(program.bound(program.kept(state), valid_rows, n_samples=n_valid, seed=seed))
                 if measured["bound"] < host["bound"]:
                     best = jax.tree.map(jnp.copy, program.kept(state))
                     host.update(bound=measured["bound"], best=host["epoch"], since=0)

@@ -60,7 +60,8 @@ def make_schedule(config: Training, n_steps: int):
     if config.schedule == "linear":
         return optax.linear_schedule(lr, 0.01 * lr, n_steps)
     if config.schedule == "cosine":
-        return optax.cosine_decay_schedule(lr, n_steps, alpha=0.01)
+        curve = optax.cosine_decay_schedule(lr, n_steps, alpha=0.01)
+        return lambda step: curve(jnp.asarray(step, jnp.float32))  # optax divides the step as it comes
     return optax.constant_schedule(lr)
 
 

@@ -1,6 +1,6 @@
 """The compiled part of training: a step is a pure function of (state, batch), an epoch one program over many."""
 
-from functools import partial
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -38,6 +38,8 @@ class Batch(eqx.Module):
     x: Float[Array, "B n_x"]
     context: Float[Array, "B n_context"] | None
     keys: PRNGKeyArray  # one a row, so that a batch split over devices draws what it would draw on one
+    weight: Float[Array, " B"] | None = None  # how much each row counts, 1 in the mean over all rows
+    noise_key: PRNGKeyArray | None = None  # of the noise on the weights, one draw for all the batch
 
 
 class DeviceRows(eqx.Module):
@@ -47,12 +49,16 @@ class DeviceRows(eqx.Module):
     context: Array | None
     n: int = eqx.field(static=True)
     grey: bool = eqx.field(static=True)
+    weight: Array | None = None
 
     @staticmethod
     def put(rows) -> "DeviceRows":
         """From a `darn.data.Rows`."""
         context = None if rows.context is None else jnp.asarray(rows.context)
-        return DeviceRows(jnp.asarray(rows.values), context, rows.n, rows.grey)
+        w = rows.weights
+        # One in the mean: the step size must not follow the weights' unit.
+        weight = None if w is None else jnp.asarray(w / np.mean(w, dtype=np.float64), jnp.float32)
+        return DeviceRows(jnp.asarray(rows.values), context, rows.n, rows.grey, weight)
 
     def __len__(self) -> int:
         return self.values.shape[0]
@@ -66,7 +72,13 @@ class DeviceRows(eqx.Module):
             x = values.astype(jnp.float32) / 255
             if draw_key is not None:
                 x = (jax.random.uniform(draw_key, x.shape) < x).astype(jnp.float32)
-        return Batch(x, None if self.context is None else self.context[index], keys)
+        pick = lambda a: None if a is None else a[index]  # noqa: E731
+        return Batch(x, pick(self.context), keys, pick(self.weight))
+
+
+def _mean(value: Float[Array, " B"], weight: Float[Array, " B"] | None) -> Float[Array, ""]:
+    """The mean over a batch. Weights are divided by the rows' number, not by their sum, which varies by batch."""
+    return jnp.mean(value if weight is None else weight * value, axis=0)
 
 
 def _asked(value) -> bool:
@@ -87,6 +99,23 @@ def _penalty(model: Stack, config: Training) -> Float[Array, ""]:
     return total
 
 
+def compiling(work: float) -> dict[str, Any] | None:
+    """XLA's options for a program of so many multiplications: one that runs for a moment is not worth optimising.
+
+    Compiling is several times faster so, and running as much slower. On a CPU, that is; a GPU compiles otherwise.
+    """
+    if work > 2e9 or jax.default_backend() != "cpu":
+        return None
+    return {
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+        "xla_cpu_use_fusion_emitters": False,
+    }
+
+
+_PROGRAMS: dict[Any, "Program"] = {}
+
+
 class Program:
     """A model's training, compiled: holds what does not change (structure, options, optimiser), never the weights."""
 
@@ -100,8 +129,24 @@ class Program:
         self.noise = None if config.noise == "none" else WeightNoise(model, n_train, config.noise)
         self.static = eqx.partition(model, eqx.is_inexact_array)[1]
         self.target = config.sparsity * jnp.asarray(model.n_h, jnp.float32) if _asked(config.sparsity) else None
-        self.epochs = jax.jit(self._epochs, donate_argnums=0)
-        self.bound = jax.jit(self._bound, static_argnames="n_samples")
+        weights = sum(w.size for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+        options = compiling(weights * self.batch * self.steps_per_epoch * config.epochs)
+        self.epochs = jax.jit(self._epochs, donate_argnums=0, compiler_options=options)
+        self.bound = jax.jit(self._bound, static_argnames="n_samples", compiler_options=options)
+
+    @staticmethod
+    def of(model: Stack, config: Training, n_train: int, *, dynamic: bool = False) -> "Program":
+        """A program made before, if one fits, so that the next fold or the next fit need not compile it again."""
+        config = dataclasses.replace(config, seed=0)  # callers give the seed with every call
+        leaves, structure = jax.tree.flatten(eqx.partition(model, eqx.is_inexact_array)[1])
+        if leaves:  # arrays that are not weights: an EoNADE's orders
+            return Program(model, config, n_train, dynamic=dynamic)
+        key = (structure, model.n_h, config, n_train, dynamic)
+        if key not in _PROGRAMS:
+            while len(_PROGRAMS) >= 32:
+                _PROGRAMS.pop(next(iter(_PROGRAMS)))
+            _PROGRAMS[key] = Program(model, config, n_train, dynamic=dynamic)
+        return _PROGRAMS[key]
 
     def start(self, model: Stack) -> TrainState:
         """The state before the first step."""
@@ -127,7 +172,8 @@ class Program:
             model = self.model(params)
             one = lambda x, context, key: self.loss(model, x, context, state.price, key=key)  # noqa: E731
             losses, dl = jax.vmap(one)(batch.x, batch.context, batch.keys)
-            return jnp.mean(losses) + _penalty(model, self.config), jax.tree.map(partial(jnp.mean, axis=0), dl)
+            parts = jax.tree.map(lambda v: _mean(v, batch.weight), dl)
+            return _mean(losses, batch.weight) + _penalty(model, self.config), parts
 
         log_sigma, share = state.log_sigma, None
         if self.noise is None:
@@ -147,29 +193,35 @@ class Program:
 
     def _with_noise(self, noise: WeightNoise, state: TrainState, batch: Batch):
         """(gradient in mu, the new log sigma, description length, an example's share of L_C)."""
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.config.seed), _NOISE), state.step)
 
         def loss(weights, row: Batch):
-            return self.loss(self.model(weights), row.x, row.context, state.price, key=row.keys)
+            found = self.loss(self.model(weights), row.x, row.context, state.price, key=row.keys)
+            return found if row.weight is None else jax.tree.map(lambda v: row.weight * v, found)
 
         how = self.config.noise_gradient
-        found = noise.gradients(loss, state.params, state.log_sigma, batch, key=key, how=how)
+        rows = dataclasses.replace(batch, noise_key=None)
+        found = noise.gradients(loss, state.params, state.log_sigma, rows, key=batch.noise_key, how=how)
         penalty = jax.grad(lambda mu: _penalty(self.model(mu), self.config))(state.params)  # on what will be used
         schedule = make_schedule(self.config, self.steps_per_epoch * self.config.epochs)
         rate = self.config.noise_lr * (schedule(state.step) / self.config.lr)
         log_sigma = noise.descend(state.log_sigma, found.log_sigma, rate)
         return jax.tree.map(jnp.add, found.mu, penalty), log_sigma, found.aux, found.share
 
-    def _epochs(self, state: TrainState, rows: DeviceRows, first, count):
+    def _epochs(self, state: TrainState, rows: DeviceRows, first, count, seed=None):
         """`count` epochs from number `first` on, in one program; metrics are means over all their steps."""
-        order_key, bits_key, draw_key = jax.random.split(jax.random.key(self.config.seed), 3)
+        seed = self.config.seed if seed is None else seed
+        order_key, bits_key, draw_key = jax.random.split(jax.random.key(seed), 3)
+        noise_key = jax.random.fold_in(jax.random.key(seed), _NOISE)
         used = self.steps_per_epoch * self.batch  # the remainder, another one every epoch, sits this epoch out
 
         def one_step(carry, chosen):
             state, sums = carry
             key = jax.random.fold_in(draw_key, state.step) if self.dynamic else None
             index, keys = chosen
-            state, metrics = self.step(state, rows.batch(index, keys, key))
+            batch = rows.batch(index, keys, key)
+            if self.noise is not None:
+                batch = dataclasses.replace(batch, noise_key=jax.random.fold_in(noise_key, state.step))
+            state, metrics = self.step(state, batch)
             return (state, jax.tree.map(jnp.add, sums, metrics)), None
 
         def one_epoch(i, carry):
@@ -185,14 +237,15 @@ class Program:
         state, sums = lax.fori_loop(0, count, one_epoch, (state, zero))
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
 
-    def _bound(self, params, rows: DeviceRows, n_samples: int):
+    def _bound(self, params, rows: DeviceRows, n_samples: int, seed=None):
         """The description length of every row, a mean over n_samples encodings; the same bits at every call."""
         model = self.model(params)
         loss = make_loss("darn", n_samples=n_samples)
         size = min(500, len(rows))
         n_chunks = -(-len(rows) // size)
         price = jnp.zeros(model.n_layers)
-        base, draw_base = jax.random.split(jax.random.key(self.config.seed ^ 0xB0))
+        seed = self.config.seed if seed is None else seed
+        base, draw_base = jax.random.split(jax.random.key(seed ^ 0xB0))
 
         def chunk(k):
             index = jnp.minimum(k * size + jnp.arange(size), len(rows) - 1)
@@ -202,7 +255,7 @@ class Program:
 
         dl = lax.map(chunk, jnp.arange(n_chunks))
         dl = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:])[: len(rows)], dl)
-        return _metrics(jax.tree.map(partial(jnp.mean, axis=0), dl))
+        return _metrics(jax.tree.map(lambda v: _mean(v, rows.weight), dl))
 
 
 def _metrics(dl: DescriptionLength, *, active: bool = True, share: Array | None = None) -> dict[str, Any]:

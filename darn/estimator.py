@@ -1,0 +1,326 @@
+"""The scikit-learn face: a density estimator that is also a transformer to binary codes.
+
+from darn import DARN
+model = DARN().fit(X)            # X of 0 and 1, (rows, columns)
+model.score_samples(X)           # log p of every row, nats
+model.sample(100)                # new rows
+model.transform(X)               # q(h = 1 | x)
+"""
+
+import dataclasses
+import json
+import numbers
+import zlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
+
+from darn import defaults, likelihood, sampling
+from darn.config import Architecture
+from darn.data import Rows
+from darn.errors import DarnError
+from darn.model_file import load_model, save_model
+from darn.provenance import versions
+from darn.recipes import Recipe
+from darn.training import compiling, fit
+from darn.zoo import build
+
+LEAST = 128  # rows that a compiled program takes at least: fewer are padded, so that small calls share one program
+
+
+class InputError(DarnError, ValueError):
+    """A `DarnError` that scikit-learn's tools know as a ValueError."""
+
+
+class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
+    """Deep AutoRegressive Network over rows of 0 and 1.
+
+    Parameters left at "auto" follow from the size of the data (`darn.defaults`); their names are those of a recipe's
+    fields.
+
+    n_h: stochastic units; a number, or one for each layer from the bottom; 0 or () for none.
+    n_d: deterministic units between stochastic layers, likewise.
+    visible, prior, encoder: kinds of layer: factorial, linear, nade, eonade, mixture.
+    lr, batch, epochs, weight_decay, l1, patience: of the training; patience counts looks at the validation rows.
+    validation_fraction: share of the rows set aside to choose the weights by; they are drawn with `random_state`.
+    n_samples: importance samples a row when a code of more than 16 units is scored; below that the sum is exact.
+    binarize: None refuses all but 0 and 1; a number is a threshold, values above it being 1.
+    verbose: 1 shows a progress bar (on a terminal) and a line at the end.
+
+    After `fit`: `model_` (the `Stack`), `bound_` (nats, of the validation rows), `n_iter_` (epochs), `recipe_`.
+    Rows that are alike are put together, so that a weight of 2 and a row given twice are the same training, and the
+    order of the rows makes no difference.
+    """
+
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    def __init__(
+        self,
+        n_h="auto",
+        n_d="auto",
+        *,
+        visible="auto",
+        prior="linear",
+        encoder="factorial",
+        lr="auto",
+        batch="auto",
+        epochs="auto",
+        weight_decay="auto",
+        l1=0.0,
+        patience="auto",
+        validation_fraction=0.1,
+        n_samples=100,
+        binarize=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_h = n_h
+        self.n_d = n_d
+        self.visible = visible
+        self.prior = prior
+        self.encoder = encoder
+        self.lr = lr
+        self.batch = batch
+        self.epochs = epochs
+        self.weight_decay = weight_decay
+        self.l1 = l1
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.n_samples = n_samples
+        self.binarize = binarize
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ------------------------------------------------------------ fit
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Trains on the rows of X: (rows, columns), dense or sparse or a frame. `y` is not looked at."""
+        X = self._bits(X, reset=True)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
+            raise InputError(f"validation_fraction must lie between 0 and 1, not {self.validation_fraction!r}")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        values, weight = _distinct(X, sample_weight)
+        held = _held_out(weight, self.validation_fraction, seed)
+        parts = weight - held, held
+        if not all(w.any() for w in parts):  # too few rows to set any aside
+            parts = weight, weight
+        recipe = self._recipe(int(np.count_nonzero(parts[0])), X.shape[1], seed)
+        train = _padded_rows(values, parts[0], X.shape[1], recipe.batch)
+        valid = _padded_rows(values, parts[1], X.shape[1], 500)
+        mean = np.average(X, axis=0, weights=sample_weight)
+        # As one program: unit by unit, every new shape would compile a dozen small ones.
+        shape = Architecture(**{f.name: getattr(recipe, f.name) for f in dataclasses.fields(Architecture)})
+        start = jax.jit(build, static_argnums=(0, 1), compiler_options=compiling(0))
+        model = start(shape, X.shape[1], mean=jnp.asarray(mean, jnp.float32), key=jax.random.key(seed))
+        found = fit(model, train, valid, recipe, progress=bool(self.verbose))
+        self.model_, self.recipe_ = found.model, recipe
+        self.bound_, self.n_iter_ = found.bound, found.epochs
+        if self.verbose:
+            print(f"DARN: {found.bound:.2f} nats a row on validation, epoch {found.epoch} of {found.epochs}")
+        return self
+
+    def _recipe(self, n_rows: int, n_columns: int, seed: int) -> Recipe:
+        """The parameters, with what "auto" stands for at this size."""
+        batch: Any = defaults.training(n_rows, n_columns).batch if _is_auto(self.batch) else self.batch
+        _check("batch", batch, 1, whole=True)
+        automatic = dataclasses.asdict(defaults.architecture(n_rows, n_columns))
+        automatic |= dataclasses.asdict(defaults.training(n_rows, n_columns, batch))
+        given = {k: getattr(self, k) for k in _FIELDS}
+        fields: dict[str, Any] = automatic | {k: v for k, v in given.items() if not _is_auto(v)}
+        for name in ("n_h", "n_d"):
+            fields[name] = _units(name, fields[name])
+        if not _is_auto(self.epochs):
+            _check("epochs", fields["epochs"], 1, whole=True)
+            fields["validate_every"] = max(fields["epochs"] // defaults.LOOKS, 1)
+        for name, least in (("lr", 0), ("weight_decay", 0), ("l1", 0), ("patience", 0), ("n_samples", 1)):
+            _check(name, getattr(self, name) if name == "n_samples" else fields[name], least, whole=name == "n_samples")
+        for name in ("visible", "prior", "encoder"):
+            choices = next(f for f in dataclasses.fields(Architecture) if f.name == name).metadata["choices"]
+            if fields[name] not in choices:
+                raise InputError(f"{name} is one of {', '.join(choices)}, not {fields[name]!r}")
+        return Recipe(**(fields | {"data": "", "promise": "fitted by darn.DARN", "seed": seed}))
+
+    # ------------------------------------------------------------ a density
+
+    def score_samples(self, X):
+        """log p of every row, nats: exact up to 16 stochastic units, else by importance sampling, and then low in the
+        mean. The same row has the same score in any company."""
+        X = self._bits(X)
+        rows = _padded(X)
+        if likelihood.method_for(self.model_) == "exact":
+            found = likelihood.exact(self.model_, rows)
+        else:
+            own = np.array([zlib.crc32(r.tobytes()) for r in np.packbits(rows, axis=1)], np.uint32)
+            found = likelihood.importance(self.model_, rows, n_samples=self.n_samples, repeats=1, numbers=own)
+        return found.log_p[: len(X)].astype(np.float64)
+
+    def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The mean log p of the rows, nats."""
+        return float(np.average(self.score_samples(X), weights=sample_weight))
+
+    def sample(self, n_samples=1, random_state=None):
+        """Exact, independent rows of the model: (n_samples, columns) of 0 and 1."""
+        check_is_fitted(self)
+        _check("n_samples", n_samples, 1, whole=True)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        return sampling.sample(self.model_, n_samples, seed=seed).x
+
+    # ------------------------------------------------------------ a transformer
+
+    def transform(self, X):
+        """q(h = 1 | x) of the first layer and, side by side with it, of each deeper one given the most probable code
+        below: (rows, units)."""
+        X = self._bits(X)
+        self._must_have_code()
+        code = sampling.encode(self.model_, _padded(X))
+        return np.concatenate(code.q, axis=1)[: len(X)].astype(np.float64)
+
+    def inverse_transform(self, X):
+        """The most probable row, unit by unit, of each code: probabilities above 1/2 count as 1."""
+        check_is_fitted(self)
+        self._must_have_code()
+        H = check_array(X, accept_sparse=False)
+        if H.shape[1] != self._n_features_out:
+            raise InputError(f"codes have {self._n_features_out} columns, as `transform` gives them, not {H.shape[1]}")
+        h = np.split(_padded(H > 0.5).astype(np.float32), np.cumsum(self.model_.n_h)[:-1], axis=1)
+        return sampling.decode(self.model_, tuple(h)).round().astype(np.uint8)[: len(H)]
+
+    @property
+    def _n_features_out(self) -> int:
+        return sum(self.model_.n_h)
+
+    def _must_have_code(self):
+        if not self.model_.n_layers:
+            raise InputError("this model has no stochastic layer (n_h = 0), so that rows have no code")
+
+    # ------------------------------------------------------------ files
+
+    def save(self, path) -> None:
+        """Writes the model file that the command line writes: `darn eval FILE rows.csv` and the like take it."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        data = {"name": "", "n": self.n_features_in_, "columns": None if names is None else list(names)}
+        params = {k: v for k, v in self.get_params().items() if k != "random_state"}
+        info = {"recipe": self.recipe_.to_json(), "data": data, "made": {"versions": versions()}}
+        info["training"] = {"valid_bound": self.bound_, "epochs": self.n_iter_}
+        save_model(path, self.model_, json.loads(json.dumps(info | {"estimator": params}, default=_plain)))
+
+    @classmethod
+    def load(cls, path) -> "DARN":
+        """A fitted estimator from a model file or run folder, whoever wrote it."""
+        model, info = load_model(path)
+        if model.n_context:
+            raise InputError(f"{Path(path)} models rows given a label: open it with darn.open_run")
+        new = cls(**info.get("estimator", {}))
+        new.model_, new.n_features_in_ = model, model.n_x
+        columns = info.get("data", {}).get("columns")
+        if columns:
+            new.feature_names_in_ = np.array(columns, dtype=object)
+        new.recipe_ = Recipe.from_json(info["recipe"]) if "recipe" in info else Recipe()
+        made = info.get("training", {})
+        new.bound_, new.n_iter_ = made.get("valid_bound"), made.get("epochs")
+        return new
+
+    # ------------------------------------------------------------ input
+
+    def _bits(self, X, reset: bool = False) -> np.ndarray:
+        """X as uint8 of 0 and 1, checked as scikit-learn does."""
+        if not reset:
+            check_is_fitted(self)
+        found: Any = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric")
+        if not sparse.issparse(found):
+            return self._as_bits(found)
+        pieces = range(0, found.shape[0], 4096)  # never all of it as numbers
+        return np.concatenate([self._as_bits(found[i : i + 4096].toarray()) for i in pieces])
+
+    def _as_bits(self, X: np.ndarray) -> np.ndarray:
+        if self.binarize is not None:
+            if isinstance(self.binarize, bool) or not isinstance(self.binarize, numbers.Real):
+                raise InputError(f"binarize is None or a number to compare with, not {self.binarize!r}")
+            return np.greater(X, float(self.binarize)).astype(np.uint8)
+        bad = (X != 0) & (X != 1)
+        if bad.any():
+            r, c = np.argwhere(bad)[0]
+            raise InputError(
+                f"X has the value {X[r, c]} in row {r}, column {c}, not 0 or 1: recode it, or give DARN(binarize=...) "
+                "the number above which a value counts as 1"
+            )
+        return X.astype(np.uint8)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+_FIELDS = ("n_h", "n_d", "visible", "prior", "encoder", "lr", "batch", "epochs", "weight_decay", "l1", "patience")
+
+
+def _is_auto(value) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _check(name: str, value, least, *, whole: bool = False) -> None:
+    kind = numbers.Integral if whole else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < np.inf:
+        raise InputError(f"{name} must be {'a whole number' if whole else 'a number'}, {least} or more, not {value!r}")
+
+
+def _units(name: str, value) -> tuple[int, ...]:
+    """16, (64, 16), 0 or ()."""
+    units = (value,) if isinstance(value, numbers.Integral) else value
+    if isinstance(units, str) or not all(isinstance(n, numbers.Integral) and int(n) >= 0 for n in units):
+        raise InputError(f"{name} must be a number of units, or one for each layer, not {value!r}")
+    return tuple(int(n) for n in units if n)
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else list(value)
+
+
+def _padded(X: np.ndarray) -> np.ndarray:
+    """X made at least `LEAST` rows long, or a power of two up to a thousand, by repeating its last row."""
+    size = min(1 << max(len(X) - 1, LEAST - 1).bit_length(), max(len(X), 1024))
+    return sampling.pad_rows(X, size)
+
+
+def _distinct(X: np.ndarray, weight) -> tuple[np.ndarray, np.ndarray]:
+    """(packed bits of each different row, its weight): what training depends on, and nothing else."""
+    packed = np.packbits(X, axis=1)
+    values, where = np.unique(packed, axis=0, return_inverse=True)
+    total = np.bincount(where.ravel(), weights=weight, minlength=len(values)).astype(np.float64)
+    if not total.any():
+        raise InputError("all sample weights are zero: at least one row must count")
+    return values[total > 0], total[total > 0]
+
+
+def _held_out(weight: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """The part of each row's weight that goes to validation, as if a row of weight 3 were three rows.
+
+    The rows, shuffled, lie on a line, each as long as its weight; at every 1/fraction-th place one unit is taken.
+    """
+    unit = min(1.0, weight.mean())  # weights that are no counts: the mean row is one row
+    order = np.random.RandomState(seed).permutation(len(weight))
+    ends = np.floor(np.cumsum(weight[order]) / unit * fraction + 0.5)
+    held = np.zeros_like(weight)
+    held[order] = np.minimum(np.diff(ends, prepend=0) * unit, weight[order])
+    return held
+
+
+def _padded_rows(values: np.ndarray, weight: np.ndarray, n: int, batch: int) -> Rows:
+    """The rows that count, made up to whole batches by rows that do not: close sizes share a compiled program."""
+    values, weight = values[weight > 0], weight[weight > 0]
+    N = len(values)
+    size = LEAST if N <= LEAST else -(-N // batch) * batch
+    weight = np.concatenate([weight, np.zeros(size - N)]).astype(np.float32)
+    return Rows(sampling.pad_rows(values, size), n, weights=weight)
