@@ -15,7 +15,7 @@ from scipy import stats
 
 from darn.config import Architecture
 from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture
-from darn.nn import CausalDense, Dense, Net, ReLU, Sigmoid, Tanh
+from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh
 from darn.zoo import build
 
 P_VALUE = 1e-4  # of the chi-square tests; all are seeded, so what passes once passes always
@@ -93,6 +93,60 @@ def same(a, b):
 
 # ---------------------------------------------------------------- maps: (builder, n_in)
 
+# name: (grid, kernel, filters, stride, period, tile)
+LOCAL = {
+    "convolution": ((7, 5, 2), 3, 3, 1, 1, 1),
+    "convolution, stride 2": ((6, 7, 1), 4, 2, 2, 1, 2),
+    "period 2": ((7, 5, 1), 3, 2, 1, 2, 1),
+    "period 2, tile 2": ((7, 5, 2), 3, 2, 1, 2, 2),
+    "period 4, tile 2, stride 2": ((9, 11, 1), 4, 2, 2, 4, 2),
+    "untied": ((5, 4, 1), 3, 2, 1, 9, 9),
+    "untied, tile 1": ((5, 4, 1), 3, 1, 1, 5, 1),
+    "kernel 1": ((3, 4, 2), 1, 2, 1, 2, 1),
+    "stride beyond the kernel": ((7, 8, 1), 2, 2, 3, 2, 2),
+    "kernel beyond the grid": ((3, 2, 1), 7, 1, 1, 2, 2),
+    "one cell": ((1, 1, 2), 3, 2, 2, 3, 1),
+}
+
+# name: (grid, kernel, period, tile)
+CAUSAL_LOCAL = {
+    "convolution": ((4, 5, 1), 3, 1, 1),
+    "period 2": ((5, 3, 1), 3, 2, 2),
+    "period 2, tile 1, channels": ((3, 4, 2), 3, 2, 1),
+    "period 3, kernel 5": ((5, 7, 1), 5, 3, 3),
+    "untied": ((4, 3, 1), 3, 9, 9),
+    "kernel 1": ((2, 3, 3), 1, 2, 1),
+    "kernel beyond the grid": ((3, 2, 2), 9, 2, 2),
+    "one row": ((1, 7, 1), 5, 2, 2),
+    "one column": ((6, 1, 1), 3, 4, 2),
+    "one unit": ((1, 1, 1), 3, 2, 1),
+}
+
+
+def _local(grid, kernel, filters, stride, period, tile, key):
+    return Local(grid, kernel, filters, stride=stride, period=period, tile=tile, key=key)
+
+
+def _transpose(grid, kernel, filters, stride, period, tile, key):
+    return LocalTranspose(_local(grid, kernel, filters, stride, period, tile, key), key=key)
+
+
+def _causal_local(grid, kernel, period, tile, key=None):
+    return CausalLocal(grid, kernel, period=period, tile=tile)
+
+
+def _over_grid(n_c, key, *options):
+    W = _causal_local(*options)
+    return LinearAutoregressive(W.n, n_c, W=W, key=key)
+
+
+def _under_grid(n_c, key):
+    """A grid whose context is a grid too: n_c = 3 units make a row of three cells."""
+    W = CausalLocal((2, 3, 1), 3, period=2)
+    U = LocalTranspose(Local((2, 3, 1), 2, 3, stride=3, period=1, key=key), bias=False, key=key) if n_c else None
+    return LinearAutoregressive(W.n, U=U, W=W)
+
+
 MAPS = {
     "dense": (lambda key: Dense(4, 6, key=key), 4),
     "dense without bias": (lambda key: Dense(4, 3, bias=False, key=key), 4),
@@ -106,8 +160,15 @@ MAPS = {
     "causal, ragged blocks": (lambda key: CausalDense(8, block=3), 8),
     "causal, whole blocks": (lambda key: CausalDense(8, block=4), 8),
     "causal, one unit": (lambda key: CausalDense(1), 1),
+    **{f"local {name}": (partial(_local, *v), int(np.prod(v[0]))) for name, v in LOCAL.items()},
+    **{
+        f"local transpose {name}": (partial(_transpose, *v), int(np.prod(_local(*v, jax.random.key(0)).out)))
+        for name, v in LOCAL.items()
+    },
+    **{f"causal local {name}": (partial(_causal_local, *v), int(np.prod(v[0]))) for name, v in CAUSAL_LOCAL.items()},
 }
 CAUSAL_MAPS = [name for name in MAPS if name.startswith("causal")]
+ONE_BY_ONE = [name for name in CAUSAL_MAPS if not name.startswith("causal local")]  # decide units one at a time
 
 
 @lru_cache
@@ -125,6 +186,14 @@ _LAYERS = {
     "linear, ragged blocks": lambda n_c, key: with_block(LinearAutoregressive(8, n_c, key=key), 3),
     "linear, whole blocks": lambda n_c, key: with_block(LinearAutoregressive(6, n_c, key=key), 2),
     "linear, one unit": lambda n_c, key: LinearAutoregressive(1, n_c, key=key),
+    "grid": lambda n_c, key: _over_grid(n_c, key, (3, 3, 1), 3, 2, 2),
+    "grid, odd, kernel 5": lambda n_c, key: _over_grid(n_c, key, (2, 5, 1), 5, 3, 1),
+    "grid, channels": lambda n_c, key: _over_grid(n_c, key, (2, 2, 2), 3, 2, 2),
+    "grid, convolution": lambda n_c, key: _over_grid(n_c, key, (4, 2, 1), 3, 1, 1),
+    "grid, local context": lambda n_c, key: _under_grid(n_c, key),
+    "factorial, local context": lambda n_c, key: (
+        Factorial(8, U=Local((1, 3, 1), 3, 4, stride=2, period=2, bias=False, key=key)) if n_c else Factorial(8)
+    ),
     "nade": lambda n_c, key: NADE(6, n_c, n_hidden=(5,), key=key),
     "nade, ragged blocks": lambda n_c, key: with_fields(NADE(7, n_c, n_hidden=(4,), key=key), block=3),
     "nade, deep and masked": lambda n_c, key: NADE(5, n_c, n_hidden=(4, 3), activation="tanh", masked=True, key=key),

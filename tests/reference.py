@@ -40,7 +40,48 @@ def apply(m, c):
     if kind == "CausalDense":
         W = f64(m.W)
         return np.array([sum(W[j, i] * c[i] for i in range(j)) for j in range(len(c))])
+    if kind == "Local":
+        out = local_matrix(m) @ c
+        if m.b is not None:
+            rows, columns, F = m.out
+            P, Q = m.W.shape[:2]
+            b = f64(m.b).reshape(P, Q, F)
+            out = out + np.array([b[i % P, j % Q] for i in range(rows) for j in range(columns)]).ravel()
+        return out
+    if kind == "LocalTranspose":
+        out = local_matrix(m.of).T @ c
+        return out if m.b is None else out + np.tile(f64(m.b), len(out) // len(m.b))
+    if kind == "CausalLocal":
+        return causal_local_matrix(m) @ c
     raise NotImplementedError(f"write down the equation of {kind} here")
+
+
+def local_matrix(m):
+    """A locally connected map as a matrix: cell (i, j) has the kernel of its phase over a window of the input."""
+    W, (H, V, C), s = f64(m.W), m.grid, m.stride
+    P, Q, k, _, _, F = W.shape
+    rows, columns = -(-H // s), -(-V // s)
+    above, left = (max((n - 1) * s + k - size, 0) // 2 for n, size in ((rows, H), (columns, V)))
+    M = np.zeros((rows, columns, F, H, V, C))
+    for i, j, a, b in itertools.product(range(rows), range(columns), range(k), range(k)):
+        y, x = i * s + a - above, j * s + b - left
+        if 0 <= y < H and 0 <= x < V:
+            M[i, j, :, y, x, :] = W[i % P, j % Q, a, b].T
+    return M.reshape(rows * columns * F, H * V * C)
+
+
+def causal_local_matrix(m):
+    """Unit (i, j, f) sees unit (y, x, g) if that comes before it, at most r rows above and r cells aside."""
+    W, (H, V, C) = f64(m.W), m.grid
+    P, Q, _, k = W.shape[:4]
+    r = k // 2
+    units = list(itertools.product(range(H), range(V), range(C)))
+    M = np.zeros((len(units), len(units)))
+    for to, (i, j, f) in enumerate(units):
+        for source, (y, x, g) in enumerate(units[:to]):
+            if i - y <= r and abs(j - x) <= r:
+                M[to, source] = W[i % P, j % Q, r - (i - y), r + (x - j), g, f]
+    return M
 
 
 # ---------------------------------------------------------------- layers

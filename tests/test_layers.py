@@ -1,6 +1,6 @@
 """Laws of maps and layers: samples, scores and the running state speak of one distribution."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import equinox as eqx
 import jax
@@ -10,9 +10,12 @@ import pytest
 import reference
 from helpers import (
     AUTOREGRESSIVE,
+    CAUSAL_LOCAL,
     CAUSAL_MAPS,
     LAYERS,
+    LOCAL,
     MAPS,
+    ONE_BY_ONE,
     P_VALUE,
     chi_square,
     make_layer,
@@ -22,8 +25,8 @@ from helpers import (
 )
 from jax import lax
 
-from darn.layers import EoNADE, Factorial, LinearAutoregressive
-from darn.nn import softplus
+from darn.layers import AbstractAutoregressive, EoNADE, Factorial, LinearAutoregressive
+from darn.nn import CausalLocal, softplus
 
 N_SAMPLES = 20_000
 layers = pytest.mark.parametrize("name", LAYERS)
@@ -99,29 +102,32 @@ def log_probs(name):
 def test_map_equals_reference(name):
     m, n_in = make_map(name)
     for c in np.random.default_rng(0).normal(size=(3, n_in)).astype(np.float32):
-        np.testing.assert_allclose(m(jnp.asarray(c)), reference.apply(m, c), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(jax.jit(lambda c: m(c))(jnp.asarray(c)), reference.apply(m, c), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CAUSAL_MAPS)
 def test_causal_map_sees_only_what_comes_before(name):
     m, n = make_map(name)
-    J = np.asarray(jax.jacobian(m)(jnp.full(n, 0.3)))
+    J = np.asarray(jax.jit(jax.jacobian(m))(jnp.full(n, 0.3)))
     assert np.all(np.triu(J) == 0)
-    assert np.all(J[np.tril_indices(n, -1)] != 0)
-    np.testing.assert_array_equal(m.weights(), J)
+    if name in ONE_BY_ONE:
+        assert np.all(J[np.tril_indices(n, -1)] != 0)
+        np.testing.assert_array_equal(m.weights(), J)
+    else:  # every weight that is in use, and no other
+        np.testing.assert_array_equal(J, reference.causal_local_matrix(m).astype(np.float32))
+        assert set(np.unique(J)) - {0} <= set(np.unique(m.weights()))
 
 
 @pytest.mark.parametrize("name", CAUSAL_MAPS)
 def test_causal_map_is_the_sum_of_its_outgoing_weights(name):
     m, n = make_map(name)
     y = jax.random.normal(jax.random.key(1), (n,))
-    total = sum(np.asarray(m.outgoing(j), np.float64) * float(y[j]) for j in range(n))
-    np.testing.assert_allclose(m(y), total, rtol=1e-5, atol=1e-6)
-    for j in range(n):
-        assert np.all(np.asarray(m.outgoing(j))[: j + 1] == 0)
+    outgoing = np.asarray(jax.jit(jax.vmap(m.outgoing))(jnp.arange(n)), np.float64)
+    np.testing.assert_allclose(m(y), np.asarray(y, np.float64) @ outgoing, rtol=1e-5, atol=2e-6)
+    assert np.all(np.tril(outgoing) == 0)
 
 
-@pytest.mark.parametrize("name", CAUSAL_MAPS)
+@pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_causal_chain_decides_in_order_and_hands_on_its_carry(name):
     m, n = make_map(name, grid=1 / 8)
     b = np.round(8 * np.random.default_rng(3).normal(size=n)) / 8
@@ -138,6 +144,89 @@ def test_causal_chain_decides_in_order_and_hands_on_its_carry(name):
     np.testing.assert_array_equal(a, b + reference.apply(m, expected))
     assert count == n
     assert in_order
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_adjoint(name):
+    """<L x, y> = <x, L^T y>, and the same for both with the roles of weights and input changed."""
+    forward, n_in = make_map(f"local {name}")
+    back, n_out = make_map(f"local transpose {name}")
+    back = eqx.tree_at(lambda m: (m.of.W, m.b), back, (forward.W, None))
+    forward = eqx.tree_at(lambda m: m.b, forward, None)
+    rng = np.random.default_rng(5)
+    x, y = (jnp.asarray(rng.normal(size=n), jnp.float32) for n in (n_in, n_out))
+
+    @jax.jit
+    def both(forward, back):
+        one = jax.value_and_grad(lambda m: jnp.dot(m(x), y))(forward)
+        return one, jax.value_and_grad(lambda m: jnp.dot(x, m(y)))(back)
+
+    (one, by_forward), (other, by_back) = both(forward, back)
+    assert float(one) == pytest.approx(float(other), rel=1e-4, abs=1e-4)
+    np.testing.assert_allclose(by_forward.W, by_back.of.W, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in LOCAL if "convolution" in name])
+def test_period_one_is_a_convolution(name):
+    m, n_in = make_map(f"local {name}")
+    x = jnp.asarray(np.random.default_rng(6).normal(size=n_in), jnp.float32).reshape(1, *m.grid)
+    form = ("NHWC", "HWIO", "NHWC")
+    expected = lax.conv_general_dilated(x, m.W[0, 0], (m.stride,) * 2, "SAME", dimension_numbers=form)[0]
+    np.testing.assert_allclose(m.product(x[0]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_untied_cells_share_no_weight():
+    m, n = make_map("local untied")
+    one = lambda W: eqx.tree_at(lambda m: m.W, m, W)(jnp.ones(n)).reshape(-1, m.out[2])  # noqa: E731
+    reached = np.any(np.asarray(jax.jit(jax.jacobian(one))(m.W)) != 0, axis=(1, 4, 5, 6, 7))
+    assert m.W.shape[:2] == m.out[:2]
+    assert np.all(reached.sum(axis=(1, 2)) == 1)
+    assert np.all(reached.sum(axis=0) == 1)
+
+
+@pytest.mark.parametrize("name", CAUSAL_LOCAL)
+def test_wavefront_decides_every_unit_once_and_after_all_it_sees(name):
+    m, n = make_map(f"causal local {name}", grid=1 / 8)
+    sees = reference.causal_local_matrix(m) != 0
+    fronts = []
+
+    def decide(_, units, a):
+        jax.debug.callback(lambda u: fronts.append([int(v) for v in u if v < n]), units, ordered=True)
+        return None, (a > 0).astype(a.dtype)
+
+    b = np.round(8 * np.random.default_rng(3).normal(size=n)) / 8
+    y, _ = m.chain(jnp.asarray(b, jnp.float32), decide, None)
+    jax.effects_barrier()
+    assert sorted(v for front in fronts for v in front) == list(range(n))
+    known = np.zeros(n, bool)
+    for front in fronts:
+        assert not np.any(sees[front] & ~known)
+        known[front] = True
+    expected = np.zeros(n)
+    for j in range(n):
+        expected[j] = b[j] + reference.apply(m, expected)[j] > 0
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_wavefronts_are_few():
+    """As many fronts as the paper's window allows: 159 + 8 * 208 for a frame, not 33,231."""
+    m = CausalLocal((209, 159, 1), 15, period=14)
+    jaxpr = jax.make_jaxpr(lambda a: m.chain(a, lambda c, j, a: (c, a), None)[0])(jnp.zeros(m.n))
+    assert [e.params["length"] for e in jaxpr.eqns if e.primitive.name == "scan"] == [1823]
+    assert int(jnp.sum(m._sees())) == 112
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("grid")])
+def test_wavefront_draws_what_unit_by_unit_draws(name):
+    layer, c = make_layer(name, grid=1 / 8)
+    u = jax.random.uniform(jax.random.key(3), (300, layer.n))
+
+    def draw(chain, u):
+        return chain(lambda carry, j, a: (carry, (u[j] < jax.nn.sigmoid(a)).astype(a.dtype)), None, c)[0]
+
+    fast = jax.jit(jax.vmap(lambda u: draw(layer.chain, u)))(u)
+    slow = jax.jit(jax.vmap(lambda u: draw(partial(AbstractAutoregressive.chain, layer), u)))(u)
+    np.testing.assert_array_equal(fast, slow)
 
 
 def test_softplus_is_safe_everywhere():
@@ -210,7 +299,10 @@ def test_logits_ignore_their_own_and_later_units(name):
     layer, _, seen = look(name)
     J = seen["jacobian"]
     assert np.all(np.triu(J) == 0)
-    assert np.all(np.any(J != 0, axis=0)[np.tril_indices(layer.n, -1)])
+    if isinstance(getattr(layer, "W", None), CausalLocal):
+        np.testing.assert_array_equal(np.any(J != 0, axis=0), reference.causal_local_matrix(layer.W) != 0)
+    else:
+        assert np.all(np.any(J != 0, axis=0)[np.tril_indices(layer.n, -1)])
 
 
 @autoregressive

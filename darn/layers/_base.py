@@ -10,13 +10,22 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import Estimator, bernoulli
-from darn.nn import AbstractMap, Decide, softplus
+from darn.nn import AbstractMap, Decide, Dense, softplus
 from darn.random import uniform
 
 
 def bits_log_prob(y: Float[Array, " n"], a: Float[Array, " n"]) -> Float[Array, ""]:
     """sum_j log p(y_j) for bits with logits `a`; linear in y, so intensities in [0,1] are welcome."""
     return jnp.sum(y * a - softplus(a))
+
+
+def given_context(n_c: int, n: int, key: PRNGKeyArray | None) -> Dense | None:
+    """The fully connected U of a layer under n_c units; None where there is no context."""
+    if not n_c:
+        return None
+    if key is None:
+        raise ValueError("fresh weights need a key")
+    return Dense(n_c, n, bias=False, key=key)
 
 
 def plus_context(a: Array, U: AbstractMap | None, c: Array | None) -> Array:

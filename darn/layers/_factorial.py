@@ -7,8 +7,8 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import bernoulli
-from darn.layers._base import AbstractBinaryLayer, plus_context
-from darn.nn import AbstractMap, Dense, softplus
+from darn.layers._base import AbstractBinaryLayer, given_context, plus_context
+from darn.nn import AbstractMap, softplus
 from darn.random import uniform
 
 
@@ -19,10 +19,14 @@ class Factorial(AbstractBinaryLayer):
     U: AbstractMap | None
     n: int = eqx.field(static=True)
 
-    def __init__(self, n: int, n_c: int = 0, *, key: PRNGKeyArray):
+    def __init__(self, n: int, n_c: int = 0, *, U: AbstractMap | None = None, key: PRNGKeyArray | None = None):
         self.n = n
         self.b = jnp.zeros(n)
-        self.U = Dense(n_c, n, bias=False, key=key) if n_c else None
+        self.U = U if U is not None else given_context(n_c, n, key)
+
+    @property
+    def width(self):
+        return max(self.n, 0 if self.U is None else self.U.width)
 
     def logits(self, c=None):
         """The logits of all units; there is no y to wait for."""

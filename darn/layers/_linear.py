@@ -4,8 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.layers._base import AbstractAutoregressive, plus_context
-from darn.nn import AbstractCausalMap, AbstractMap, CausalDense, Dense
+from darn.layers._base import AbstractAutoregressive, given_context, plus_context
+from darn.nn import AbstractCausalMap, AbstractMap, CausalDense
 
 
 class LinearAutoregressive(AbstractAutoregressive):
@@ -16,11 +16,24 @@ class LinearAutoregressive(AbstractAutoregressive):
     W: AbstractCausalMap
     n: int = eqx.field(static=True)
 
-    def __init__(self, n: int, n_c: int = 0, *, key: PRNGKeyArray):
+    def __init__(
+        self,
+        n: int,
+        n_c: int = 0,
+        *,
+        U: AbstractMap | None = None,
+        W: AbstractCausalMap | None = None,
+        key: PRNGKeyArray | None = None,
+    ):
+        """Fully connected unless maps are given; with a `CausalLocal` for W this is the layer over a grid."""
         self.n = n
         self.b = jnp.zeros(n)
-        self.U = Dense(n_c, n, bias=False, key=key) if n_c else None
-        self.W = CausalDense(n)
+        self.U = U if U is not None else given_context(n_c, n, key)
+        self.W = CausalDense(n) if W is None else W
+
+    @property
+    def width(self):
+        return max(self.n, self.W.width, 0 if self.U is None else self.U.width)
 
     def start(self, c=None):
         return plus_context(self.b, self.U, c)

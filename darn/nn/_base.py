@@ -8,7 +8,8 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 # (carry, j, a_j) -> (carry, y_j): choose the bit of unit j from its logit. The sampler compares with a uniform
-# number; a decoder pops the bit from a file. `j` and `a_j` may be arrays where units are decided side by side.
+# number; a decoder pops the bit from a file. `j` and `a_j` may be arrays where units are decided side by side; in
+# them a j of n, one beyond the last unit, stands for no unit.
 Decide = Callable[[Any, Any, Array], tuple[Any, Array]]
 
 
@@ -18,6 +19,11 @@ class AbstractMap(eqx.Module):
     @abc.abstractmethod
     def __call__(self, c: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
         """Maps one example; batches come from `jax.vmap`."""
+
+    @property
+    def width(self) -> int:
+        """Floats of the widest array inside, where that is more than the output: see `AbstractBinaryLayer.width`."""
+        return 0
 
 
 class AbstractCausalMap(AbstractMap):

@@ -24,6 +24,10 @@ class Net(AbstractMap):
         pairs = [(Dense(m, n, key=k), act()) for m, n, k in zip(sizes[:-1], sizes[1:], keys)]
         return Net(tuple(f for pair in pairs for f in pair))
 
+    @property
+    def width(self):
+        return max((f.width for f in self.maps), default=0)
+
     def __call__(self, c):
         for f in self.maps:
             c = f(c)

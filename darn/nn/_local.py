@@ -1,0 +1,167 @@
+"""Periodic local connectivity (Gregor & LeCun, 2010), section 2.2: maps between grids, and their exact adjoints.
+
+A grid is (rows, columns, channels). Its units come row by row, and the channels of a cell side by side: unit
+(i * columns + j) * channels + f is channel f of cell (i, j).
+
+Cell (i, j) of the output has the weights of its phase (i % P, j % P), P being the period: 1 is a convolution, the size
+of the grid (or more) unties all cells. Phases of a `tile` side by side share one window of the input, so that the
+product is one batched matrix product over the P^2 / tile^2 tiles of a period. A larger tile repeats less of the input
+in memory and makes wider matrices, at the price of zeros in them; the result is the same.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from darn.nn._base import AbstractMap
+
+Grid = tuple[int, int, int]  # rows, columns, channels
+
+
+def shear(x: Array, step: int, width: int) -> Array:
+    """(n, k, ...) to (n, width, ...), row i moved right by i * step; width is at least k + (n - 1) * step.
+
+    By padding and reshaping alone, so that it and its transpose cost a copy and no index.
+    """
+    n = x.shape[0]
+    x = jnp.pad(x, [(0, 0), (0, width + step - x.shape[1])] + [(0, 0)] * (x.ndim - 2))
+    return x.reshape(n * (width + step), *x.shape[2:])[: n * width].reshape(n, width, *x.shape[2:])
+
+
+def unshear(x: Array, step: int, k: int) -> Array:
+    """The inverse of `shear`: (n, width, ...) to (n, k, ...)."""
+    n, width = x.shape[:2]
+    x = jnp.pad(x.reshape(n * width, *x.shape[2:]), [(0, n * step)] + [(0, 0)] * (x.ndim - 2))
+    return x.reshape(n, width + step, *x.shape[1:])[:, :k]
+
+
+def windows(x: Array, axis: int, n: int, step: int, width: int) -> Array:
+    """n windows of `width` along `axis`, `step` apart, with a new axis for the place in a window; zeros at the end."""
+    m = -(-width // step)
+    length = (n + m - 1) * step
+    x = lax.slice_in_dim(x, 0, min(length, x.shape[axis]), axis=axis)
+    x = jnp.pad(x, [(0, length - s if a == axis else 0) for a, s in enumerate(x.shape)])
+    x = x.reshape(*x.shape[:axis], n + m - 1, step, *x.shape[axis + 1 :])
+    # Overlapping windows are neighbouring blocks put together: a gather would have atomic additions as its transpose.
+    x = jnp.concatenate([lax.slice_in_dim(x, k, k + n, axis=axis) for k in range(m)], axis=axis + 1)
+    return lax.slice_in_dim(x, 0, width, axis=axis + 1)
+
+
+def tile_within(period: int, tile: int) -> int:
+    """The largest divisor of the period that is no larger than `tile`."""
+    return next(t for t in range(min(tile, period), 0, -1) if period % t == 0)
+
+
+def local_product(
+    x: Float[Array, "H W C"],
+    W: Float[Array, "P Q kh kw C F"],
+    size: tuple[int, int],
+    *,
+    stride: int,
+    before: tuple[int, int],
+    tile: tuple[int, int],
+) -> Float[Array, "Ho Wo F"]:
+    """Output (i, j) is the kernel of its phase on the input from (i, j) * stride - before on; zeros beyond edges."""
+    P, Q, kh, kw, C, F = W.shape
+    th, tw = tile
+    gh, gw = P // th, Q // tw  # tiles in a period
+    bh, bw = -(-size[0] // P), -(-size[1] // Q)  # periods in the output
+    wh, ww = (th - 1) * stride + kh, (tw - 1) * stride + kw
+    x = jnp.pad(x, ((before[0], 0), (before[1], 0), (0, 0)))
+    x = windows(x, 0, bh * gh, th * stride, wh)
+    x = windows(x, 2, bw * gw, tw * stride, ww)
+    x = x.reshape(bh, gh, wh, bw, gw, ww, C)
+    V = W.reshape(gh, th, gw, tw, kh, kw, C, F).transpose(1, 4, 3, 5, 0, 2, 6, 7)  # (th, kh, tw, kw, gh, gw, C, F)
+    V = shear(V, stride, wh).transpose(2, 3, 0, 1, 4, 5, 6, 7)  # (tw, kw, th, wh, ...)
+    V = shear(V, stride, ww)  # (tw, ww, th, wh, gh, gw, C, F)
+    y = jnp.einsum("IghJqwc,vwuhgqcf->IguJqvf", x, V)
+    return y.reshape(bh * P, bw * Q, F)[: size[0], : size[1]]
+
+
+class Local(AbstractMap):
+    """A locally connected layer: cell (i, j) of the output sees a window of the input about (i, j) * stride.
+
+    The output has ceil(H / stride) x ceil(W / stride) cells of `filters` channels, and the padding with zeros is as
+    even as it can be, as in a "SAME" convolution. Biases have the same period as the weights.
+    """
+
+    W: Float[Array, "P Q k k C F"]
+    b: Float[Array, " P*Q*F"] | None
+    grid: Grid = eqx.field(static=True)  # of the input
+    stride: int = eqx.field(static=True)
+    tile: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        grid: Grid,
+        kernel: int,
+        filters: int,
+        *,
+        stride: int = 1,
+        period: int = 1,
+        tile: int = 2,
+        bias: bool = True,
+        key: PRNGKeyArray,
+    ):
+        self.grid, self.stride, self.tile = grid, stride, tile
+        P, Q = (min(period, -(-s // stride)) for s in grid[:2])
+        shape = (P, Q, kernel, kernel, grid[2], filters)
+        self.W = jax.random.normal(key, shape) / (kernel * kernel * grid[2]) ** 0.5
+        self.b = jnp.zeros(P * Q * filters) if bias else None
+
+    @property
+    def out(self) -> Grid:
+        """The grid of the output."""
+        return -(-self.grid[0] // self.stride), -(-self.grid[1] // self.stride), self.W.shape[5]
+
+    @property
+    def width(self):
+        cells = self.out[0] * self.out[1]
+        k, t, C = self.W.shape[2], self._tile(), self.grid[2]
+        return cells * C * (-(-k // t[0]) + self.stride) * (-(-k // t[1]) + self.stride)
+
+    def _tile(self) -> tuple[int, int]:
+        return tile_within(self.W.shape[0], self.tile), tile_within(self.W.shape[1], self.tile)
+
+    def product(self, x: Float[Array, "H W C"]) -> Float[Array, "Ho Wo F"]:
+        """W x, the linear part, on grids."""
+        k, s = self.W.shape[2], self.stride
+        rows, columns, _ = self.out
+        before = tuple(max((n - 1) * s + k - m, 0) // 2 for n, m in zip((rows, columns), self.grid))
+        return local_product(x, self.W, (rows, columns), stride=s, before=before, tile=self._tile())  # pyright: ignore
+
+    def __call__(self, c):
+        out = self.product(c.reshape(self.grid))
+        if self.b is not None:
+            P, Q, F = self.W.shape[0], self.W.shape[1], self.W.shape[5]
+            times = (-(-out.shape[0] // P), -(-out.shape[1] // Q), 1)
+            out = out + jnp.tile(self.b.reshape(P, Q, F), times)[: out.shape[0], : out.shape[1]]
+        return out.reshape(-1)
+
+
+class LocalTranspose(AbstractMap):
+    """The exact adjoint of a `Local` without its bias, for the decoder: <L x, y> = <x, L^T y>."""
+
+    of: Local
+    b: Float[Array, " C"] | None  # one a channel of the output
+
+    def __init__(self, of: Local, *, bias: bool = True, key: PRNGKeyArray):
+        """A transpose with weights of its own, of the shape of `of`."""
+        k, F = of.W.shape[2], of.W.shape[5]
+        seen = max(k / of.stride, 1) ** 2 * F  # units that an output sees
+        W = jax.random.normal(key, of.W.shape) / seen**0.5
+        self.of = eqx.tree_at(lambda m: (m.W, m.b), of, (W, None), is_leaf=lambda v: v is None)
+        self.b = jnp.zeros(of.grid[2]) if bias else None
+
+    @property
+    def width(self):
+        return self.of.width
+
+    def __call__(self, c):
+        like = jax.ShapeDtypeStruct(self.of.grid, c.dtype)
+        (out,) = jax.linear_transpose(self.of.product, like)(c.reshape(self.of.out))
+        if self.b is not None:
+            out = out + self.b[None, None]
+        return out.reshape(-1)
