@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from darn import commands, commands_codec, commands_tables
+from darn import commands, commands_codec, commands_report, commands_tables
 from darn.errors import DarnError
 from darn.recipes import fields_of
 
@@ -229,6 +229,36 @@ def _parser() -> _Parser:
 
     p = command("inspect", commands_codec.inspect, "where the bytes of a compressed file go", "  darn inspect my.drn")
     p.add_argument("file", metavar="FILE", help="a file that `darn compress` wrote")
+
+    def page(name, run, text, example, what, default):
+        p = command(name, run, text, example)
+        p.add_argument(*what[:1], **what[1])
+        p.add_argument("--out", metavar="FILE.html", help=f"default: {default}")
+        p.add_argument("--split", choices=("train", "valid", "test"), default="test", help="which rows to score")
+        p.add_argument(
+            "--rows", type=int, default=1000, help="score at most so many rows, evenly spaced (default 1000)"
+        )
+        p.add_argument("--samples", type=int, default=200, help="importance samples a row (default 200)")
+        p.add_argument("--repeats", type=int, default=5, help="repeats of the estimate (default 5)")
+        p.add_argument("--seed", type=int, default=0, help="of the importance samples")
+        computing(p)
+
+    page(
+        "report",
+        commands_report.report,
+        "one HTML page on a run: curves, samples, codes, costs",
+        "  darn report runs/digits\n  darn report runs/mnist-500 --rows 10000 --samples 1000 --out mnist.html",
+        ("model", {"metavar": "RUN", "help": "a run folder or a model file"}),
+        "report.html in the run folder",
+    )
+    page(
+        "compare",
+        commands_report.compare,
+        "one HTML page on several runs side by side",
+        "  darn compare runs/m16 runs/m32 runs/m64 --out sizes.html",
+        ("models", {"metavar": "RUN", "nargs": "+", "help": "run folders or model files"}),
+        "comparison.html",
+    )
     return top
 
 

@@ -108,11 +108,10 @@ class CausalLocal(AbstractCausalMap):
             column = t - step * row
             valid = (row < rows) & (column >= 0) & (column < columns)
             zero = jnp.zeros_like(t)
-            at = (
-                lambda w: lax.dynamic_slice(  # noqa: E731
-                    w, (t % Q, first, *(zero,) * (w.ndim - 2)), (1, m, *w.shape[2:])
-                )[0]
-            )
+
+            def at(w, t=t, first=first, zero=zero, m=m):
+                return lax.dynamic_slice(w, (t % Q, first, *(zero,) * (w.ndim - 2)), (1, m, *w.shape[2:]))[0]
+
             back = lax.dynamic_slice(y, (t, first, zero), (reach, m + r, C))
             seen = [back[reach - step * d - r :][:k, r - d : r - d + m] for d in range(r, 0, -1)]
             seen = jnp.concatenate([*seen, back[reach - r :, r:]])  # (places of the window, m, C)

@@ -1,8 +1,11 @@
 """Results for people: pictures and tables."""
 
+from darn.report._compare import compare as compare
+from darn.report._page import page as page
 from darn.report._sheet import sheet as sheet
 from darn.report._sheet import square_shape as square_shape
 from darn.report._write import ARCHIVES as ARCHIVES
+from darn.report._write import PAGES as PAGES
 from darn.report._write import PICTURES as PICTURES
 from darn.report._write import TABLES as TABLES
 from darn.report._write import check_output as check_output

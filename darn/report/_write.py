@@ -11,6 +11,7 @@ from darn.report._sheet import sheet, square_shape
 TABLES = ("npy", "csv")
 PICTURES = ("png", *TABLES)
 ARCHIVES = ("npz",)
+PAGES = ("html", "htm")
 
 
 def check_output(path: str | None, kinds: tuple[str, ...]) -> None:

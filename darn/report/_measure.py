@@ -1,0 +1,162 @@
+"""What the report page shows of a run, as arrays: a model and its rows in, plain numbers out."""
+
+import json
+from dataclasses import dataclass, field
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darn import likelihood, sampling
+from darn.data import Rows
+from darn.layers import AbstractAutoregressive, Factorial
+from darn.likelihood import Likelihood
+from darn.model import Stack
+from darn.nn import softplus
+from darn.objective import description_length
+from darn.runs import Run
+
+ENCODINGS = 20  # of each row, for the parts of its description length
+SAMPLES = 1000  # drawn to compare with the data column by column; the first of them are shown
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Rows of a split under a model."""
+
+    run: Run
+    split: str
+    n_rows: int  # in the whole split
+    index: np.ndarray  # which of them were scored, from 0
+    x: np.ndarray  # (N, n_x)
+    context: np.ndarray | None
+    found: Likelihood
+    x_given_h: np.ndarray  # (N,) L(x|h), nats
+    h: np.ndarray  # (N, n_layers) L(h) by layer, nats
+    history: list[dict] = field(default_factory=list)  # metrics.jsonl
+
+
+def scored(run: Run, *, split: str = "test", limit: int = 1000, n_samples=200, repeats=5, seed=0, progress=None):
+    """The rows of `split` (at most `limit`, evenly spaced, since some sets are sorted) and what they cost."""
+    rows = run.rows(split=split)
+    index = np.unique(np.linspace(0, len(rows) - 1, min(limit, len(rows))).round().astype(int))
+    chosen = rows.take(index)
+    x, context = chosen.unpack(), chosen.context
+    options = {"context": context, "progress": None if progress is None else progress.update}
+    if progress is not None:
+        progress.total = (progress.total or 0) + len(x) * (
+            1 if likelihood.method_for(run.model) == "exact" else repeats
+        )
+    found = likelihood.evaluate(run.model, x, n_samples=n_samples, repeats=repeats, seed=seed, **options)
+    x_given_h, h = lengths(run.model, x, context, seed=seed)
+    return Scored(run, split, len(rows), index, x, context, found, x_given_h, h, history(run))
+
+
+def history(run: Run) -> list[dict]:
+    """The lines of metrics.jsonl; none where a model file stands alone."""
+    folder = run.path.parent if run.path.name == "model.safetensors" else run.path
+    path = folder / "metrics.jsonl"
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    except (OSError, ValueError):  # cut short by a full disk: the page does without
+        return []
+
+
+@eqx.filter_jit
+def _lengths(model, x, context, key, start, n):
+    def one(x, context, key):
+        dl = jax.vmap(lambda k: description_length(model, x, context, key=k))(jax.random.split(key, n))
+        return jnp.mean(dl.x_given_h), jnp.stack([jnp.mean(v) for v in dl.h]) if dl.h else jnp.zeros(0)
+
+    return jax.vmap(one)(x, context, sampling.row_keys(key, start, len(x)))
+
+
+def _by_chunks(f, x, context, size):
+    """f(x, context, start) over padded chunks of rows, its arrays joined."""
+    size, parts = min(size, len(x)), []
+    for start, count in sampling.chunks(len(x), size):
+        rows = jnp.asarray(sampling.pad_rows(x[start : start + count], size), jnp.float32)
+        side = None if context is None else jnp.asarray(sampling.pad_rows(context[start : start + count], size))
+        parts.append([np.asarray(v)[:count] for v in f(rows, side, jnp.asarray(start))])
+    return [np.concatenate(v) for v in zip(*parts)]
+
+
+def lengths(model: Stack, x, context=None, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """L(x|h) (N,) and L(h) by layer (N, n_layers) of each row, means over encodings."""
+    key, n = jax.random.fold_in(jax.random.key(seed), 1), ENCODINGS if model.n_layers else 1
+    size = max(1, 4_000_000 // (n * model.n_x))
+    x_given_h, h = _by_chunks(lambda x, c, start: _lengths(model, x, c, key, start, n), x, context, size)
+    return x_given_h, h
+
+
+@eqx.filter_jit
+def _unit_costs(model, x, context, key, start):
+    def one(x, context, key):
+        h = model.encode(x, context, key=key)
+        layer, c = model.decoder[0].layer, model.above(0, h, context)
+        a = layer.logits(c) if isinstance(layer, Factorial) else layer.logits(x, c)
+        return softplus(a) - x * a
+
+    return (jax.vmap(one)(x, context, sampling.row_keys(key, start, len(x))),)
+
+
+def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | None:
+    """The nats that each visible unit costs, (n_x,): the parts of L(x|h) in the mean over rows.
+
+    None for a layer that averages over orderings: there a unit has no cost of its own.
+    """
+    if not isinstance(model.decoder[0].layer, Factorial | AbstractAutoregressive):
+        return None
+    key = jax.random.fold_in(jax.random.key(seed), 2)
+    size = max(1, 4_000_000 // model.decoder[0].layer.width)
+    return _by_chunks(lambda x, c, start: _unit_costs(model, x, c, key, start), x, context, size)[0].mean(axis=0)
+
+
+def nearest(rows: Rows, x: np.ndarray, *, chunk: int = 2_000_000) -> tuple[np.ndarray, np.ndarray]:
+    """(index, distance) of the row nearest to each row of bits in x: Hamming, or for intensities the sum of |x - y|."""
+    x = np.asarray(x, np.float32)
+    best, where = np.full(len(x), np.inf), np.zeros(len(x), int)
+    for start, count in sampling.chunks(len(rows), max(1, chunk // rows.n)):
+        y = rows.take(slice(start, start + count)).unpack().astype(np.float32)
+        # |x - y| = x + y - 2xy for a bit x: one matrix product
+        d = x.sum(1)[:, None] + y.sum(1)[None] - 2 * (x @ y.T)
+        i = d.argmin(axis=1)
+        found = d[np.arange(len(x)), i]
+        where, best = np.where(found < best, start + i, where), np.minimum(found, best)
+    return where, best
+
+
+def independent_nll(rows: Rows, x: np.ndarray) -> float:
+    """-log p under one Bernoulli a column with the means of `rows`: what a model has to beat."""
+    total = np.zeros(rows.n)
+    for start, count in sampling.chunks(len(rows), max(1, 50_000_000 // rows.n)):
+        total += rows.take(slice(start, start + count)).unpack().sum(axis=0, dtype=np.float64)
+    p, mean = (total + 1) / (len(rows) + 2), np.mean(x, axis=0, dtype=np.float64)
+    return float(-(mean * np.log(p) + (1 - mean) * np.log1p(-p)).sum())
+
+
+def draws(s: Scored, *, seed: int = 1) -> sampling.Samples:
+    """Samples; where the model needs a context, under those of the scored rows in turn."""
+    context = None if s.context is None else s.context[np.arange(SAMPLES) % len(s.context)]
+    return sampling.sample(s.run.model, SAMPLES, seed=seed, context=context)
+
+
+def responses(h: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """For each unit of a layer (N, n_h): the mean of rows with the unit on less the mean with it off, (n_h, n_x)."""
+    h, x = np.asarray(h, np.float32), np.asarray(x, np.float32)
+    on = h.sum(axis=0)[:, None]
+    with_on, total = h.T @ x, x.sum(axis=0)[None]
+    mean_on, mean_off = with_on / np.maximum(on, 1), (total - with_on) / np.maximum(len(h) - on, 1)
+    return np.where((on > 0) & (on < len(h)), mean_on - mean_off, 0)
+
+
+def from_layer(s: Scored, drawn: sampling.Samples, n: int, *, seed: int = 2) -> list[np.ndarray]:
+    """For each hidden layer from the top: n rows (n, n_x) that share that layer of a sample, and those above it."""
+    model = s.run.model
+    context = None if s.context is None else np.repeat(s.context[:1], n, axis=0)
+    shared = [np.repeat(y[:1], n, axis=0) for y in drawn.h]
+    return [
+        sampling.sample(model, n, seed=seed + l, h=tuple(shared[l:]), context=context).x
+        for l in range(model.n_layers - 1, -1, -1)
+    ]

@@ -1,0 +1,319 @@
+"""The report page: its numbers are the library's, it stands alone, and it works in a browser."""
+
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import chromium
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import make_model
+from test_cli import BITS, csv, darn, facts, ok, refused
+
+from darn import likelihood
+from darn.data import Rows
+from darn.report import _measure
+from darn.runs import open_run
+
+NASTY = "<script>alert('x')</script>"
+SCORING = ("--rows", 20, "--samples", 10, "--repeats", 2)
+
+# name: what is trained; images and tables, with classes and without, of no, one and two hidden layers
+RUNS = {
+    "digits": ("digits", "--sparsity", 0.2),
+    "deep": ("digits", "--n_h", "4,3", "--visible", "factorial"),
+    "intensity": ("digits", "--binarize", "intensity", "--visible", "factorial"),
+    "table": ("table.csv", "--labels", "kind"),
+    "eonade": ("table.csv", "--labels", "kind", "--n_h", "", "--visible", "eonade"),
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with every run and its report."""
+    folder = tmp_path_factory.mktemp("report")
+    rows = [[*r, "cat & dog" if i % 2 else '"dog"'] for i, r in enumerate(BITS.tolist())]
+    csv(folder / "table.csv", rows, [NASTY, "b'c", *"cdef", "kind"])
+    for name, (data, *fields) in RUNS.items():
+        source = folder / data if data.endswith(".csv") else data
+        assert darn("train", source, *fields, "--tiny", "--quiet", "--out", folder / name) == 0
+        assert darn("report", folder / name, *SCORING) == 0
+    both = [folder / "digits", folder / "deep", folder / "table"]
+    assert darn("compare", *both[:2], *SCORING, "--out", folder / "same.html") == 0
+    assert darn("compare", *both, *SCORING, "--out", folder / "other.html") == 0
+    return folder
+
+
+def pages(home):
+    found = {name: home / name / "report.html" for name in RUNS}
+    return found | {"same": home / "same.html", "other": home / "other.html"}
+
+
+PAGES = [*RUNS, "same", "other"]
+
+
+class Elements(HTMLParser):
+    """All elements of a page, with their attributes; and the text of each script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.all, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.all.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+# ---------------------------------------------------------------- the file
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_it_stands_alone(home, name):
+    text = pages(home)[name].read_text()
+    found = Elements(text)
+    for tag, attrs in found.all:
+        for key in ("src", "href", "action", "data-difference"):
+            value = attrs.get(key)
+            assert value is None or value.startswith(("data:", "#")), (tag, value)
+    assert "url(" not in text
+    assert "@import" not in text
+    assert set(re.findall(r"https?://[\w./]+", text)) <= {"http://www.w3.org/2000/svg"}  # a name, never fetched
+    ids = [attrs["id"] for _, attrs in found.all if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {a["href"][1:] for t, a in found.all if t == "a" and a["href"].startswith("#")} <= set(ids)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pictures_have_pixels_and_words(home, name):
+    from PIL import Image
+
+    found = [attrs for tag, attrs in Elements(pages(home)[name].read_text()).all if tag == "img"]
+    assert len(found) >= 8
+    for attrs in found:
+        assert attrs["alt"].strip()
+        kind, data = attrs["src"].split(",")
+        assert kind == "data:image/png;base64"
+        Image.open(io.BytesIO(base64.b64decode(data))).load()
+    plots = [a for t, a in Elements(pages(home)[name].read_text()).all if "plot" in a.get("class", "").split()]
+    assert plots
+    assert all(a["role"] == "img" and len(a["aria-label"]) > 10 for a in plots)
+
+
+def charts(path):
+    def refuse(word):
+        raise AssertionError(word)
+
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.DOTALL)
+    return json.loads(data[1], parse_constant=refuse)["charts"]
+
+
+@pytest.mark.parametrize("name", ["table", "eonade"])
+def test_names_from_the_data_cannot_become_markup(home, name):
+    text = pages(home)[name].read_text()
+    assert NASTY not in text
+    assert charts(pages(home)[name])["means"]["names"][0] == NASTY
+    assert [tag for tag, _ in Elements(text).all].count("script") == 2  # the numbers, and the page's own
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_it_says_is_what_eval_says(home, name, capsys):
+    shown = {row["name"]: row["value"] for row in charts(pages(home)[name])["likelihood"]["rows"]}
+    run = open_run(home / name)
+    rows = run.rows(split="test")
+    index = np.unique(np.linspace(0, len(rows) - 1, 20).round().astype(int)) if len(rows) > 20 else np.arange(len(rows))
+    chosen = rows.take(index)
+    found = likelihood.evaluate(run.model, chosen.unpack(), context=chosen.context, n_samples=10, repeats=2)
+    np.testing.assert_allclose(shown["this model, −log p"], found.nll, rtol=1e-4)
+    if run.model.n_layers:
+        np.testing.assert_allclose(shown["this model, bound"], found.bound, rtol=1e-4)
+
+
+def test_sections_follow_the_model(home):
+    ids = {n: {a["id"] for t, a in Elements(p.read_text()).all if t == "section"} for n, p in pages(home).items()}
+    everywhere = {"likelihood", "learning", "samples", "rows", "recipe"}
+    for name in RUNS:
+        deep = {"reconstructions", "code"} if name != "eonade" else set()
+        assert ids[name] - {"completions"} == everywhere | deep
+    assert "columns" in charts(pages(home)["table"])
+    assert "columns" not in charts(pages(home)["eonade"])  # a mean over orderings has no cost by column
+    assert len(charts(pages(home)["deep"])["parts"]["series"]) == 3
+    assert "active" in charts(pages(home)["digits"])
+
+
+def test_a_model_file_alone_gets_a_page_without_curves(home, tmp_path, capsys):
+    model = tmp_path / "my model.safetensors"
+    model.write_bytes((home / "digits" / "model.safetensors").read_bytes())
+    found = facts(capsys, "report", model, *SCORING)
+    assert found["out"] == str(tmp_path / "my model.html")
+    text = (tmp_path / "my model.html").read_text()
+    assert "<h1>my model</h1>" in text
+    assert 'id="learning"' not in text
+    assert found["rows"] == 20
+
+
+def test_the_comparison_pairs_rows_and_puts_the_best_first(home, capsys, tmp_path):
+    out = tmp_path / "c.html"
+    found = facts(capsys, "compare", home / "digits", home / "deep", *SCORING, "--out", out)["runs"]
+    assert [r["nll"] for r in found] == sorted(r["nll"] for r in found)
+    assert "ahead of the next by" in out.read_text()
+    assert "ahead of the next by" not in (home / "other.html").read_text()  # nats of different data
+    assert "do not compare" in (home / "other.html").read_text()
+    table = re.search(r"<th[^>]*>field</th>.*?</table>", out.read_text(), re.DOTALL)[0]
+    assert "n_h" in table
+    assert "lr" not in table  # the same in both
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (("report", "nowhere"), "there is no model"),
+        (("report", "RUN", "--out", "a.pdf"), ".html"),
+        (("report", "RUN", "--rows", 0), "--rows"),
+        (("report", "RUN", "--seed", -1), "--seed"),
+        (("compare", "RUN"), "two runs"),
+        (("compare", "RUN", "RUN"), "two runs"),
+        (("report", "RUN", "--out", "file/a.html"), "cannot write"),
+    ],
+)
+def test_refusals(home, capsys, argv, part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert part in refused(capsys, *(home / "digits" if a == "RUN" else a for a in argv))
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+# ---------------------------------------------------------------- the measures
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_nearest_is_the_nearest(grey):
+    rng = np.random.default_rng(0)
+    train, x = rng.random((50, 11)), (rng.random((20, 11)) < 0.5).astype(np.uint8)
+    rows = Rows(np.round(255 * train).astype(np.uint8), 11, grey=True) if grey else Rows.from_array(train < 0.5)
+    y = rows.unpack().astype(float)
+    every = np.abs(x[:, None] - y[None]).sum(axis=2)
+    for chunk in (11, 70, 10_000):
+        where, distance = _measure.nearest(rows, x, chunk=chunk)
+        np.testing.assert_allclose(distance, every.min(axis=1), atol=1e-4)
+        np.testing.assert_allclose(every[np.arange(20), where], distance, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["1 linear, linear encoder", "2 skip", "2 skip, linear encoder | c", "nade"])
+def test_parts_add_up_to_the_bound(name):
+    model, c = make_model(name)
+    x = (np.random.default_rng(1).random((400, model.n_x)) < 0.5).astype(np.uint8)
+    context = None if c is None else np.repeat(c[None], len(x), axis=0)
+    x_given_h, h = _measure.lengths(model, x, context)
+    assert h.shape == (len(x), model.n_layers)
+    exact = likelihood.exact(model, x, context=context).row_bound
+    gap = x_given_h + h.sum(axis=1) - exact
+    assert abs(gap.mean()) < 4 * gap.std() / len(x) ** 0.5 + 1e-4
+
+
+@pytest.mark.parametrize("name", ["factorial", "fvsbn", "nade", "mixture", "fvsbn | c"])
+def test_the_cost_of_units_adds_up_to_the_cost_of_rows(name):
+    model, c = make_model(name)
+    x = (np.random.default_rng(2).random((30, model.n_x)) < 0.5).astype(np.uint8)
+    context = None if c is None else np.repeat(c[None], len(x), axis=0)
+    each = _measure.unit_costs(model, x, context)
+    np.testing.assert_allclose(each.sum(), likelihood.exact(model, x, context=context).nll, rtol=1e-5)
+    assert _measure.unit_costs(make_model("eonade")[0], x[:, :5]) is None
+
+
+def test_responses_are_differences_of_means():
+    rng = np.random.default_rng(3)
+    h, x = rng.integers(0, 2, (40, 5)), rng.integers(0, 2, (40, 7))
+    h[:, 4] = 1  # never off: nothing to compare with
+    found = _measure.responses(h, x)
+    for j in range(4):
+        np.testing.assert_allclose(found[j], x[h[:, j] == 1].mean(axis=0) - x[h[:, j] == 0].mean(axis=0), atol=1e-6)
+    assert not found[4].any()
+
+
+def test_independent_columns():
+    rng = np.random.default_rng(4)
+    train, x = (rng.random((60, 6)) < 0.3).astype(np.uint8), (rng.random((9, 6)) < 0.3).astype(np.uint8)
+    from darn import baselines
+
+    expected = likelihood.exact(baselines.independent(train), x).nll
+    np.testing.assert_allclose(_measure.independent_nll(Rows.from_array(train), x), expected, rtol=1e-5)
+
+
+def test_layers_shared_from_the_top_down(home):
+    run = open_run(home / "deep")
+    s = _measure.scored(run, limit=5, n_samples=2, repeats=1)
+    drawn = _measure.draws(s)
+    levels = _measure.from_layer(s, drawn, 6)
+    assert [rows.shape for rows in levels] == [(6, 64)] * 2
+    h = tuple(jnp.asarray(np.repeat(y[:1], 6, axis=0)) for y in drawn.h)
+    from darn import sampling
+
+    np.testing.assert_array_equal(levels[-1], sampling.sample(run.model, 6, seed=2, h=h).x)
+
+
+# ---------------------------------------------------------------- in the browser
+
+PROBE = (Path(__file__).parent / "report_probe.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def seen(home):
+    if chromium.FOUND is None:
+        pytest.skip("no Chromium on this machine: install the package chromium to test pages in a browser")
+    return chromium.look(pages(home), PROBE)
+
+
+def test_the_browser_has_nothing_to_say(seen):
+    found, console = seen
+    assert console == []
+    assert set(found) == {(name, width) for name in PAGES for width in chromium.WIDTHS}
+    assert [key for key, f in found.items() if "failed" in f or f["ready"] != "yes"] == []
+
+
+@pytest.mark.parametrize("width", chromium.WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_it_looks_right(seen, name, width):
+    f = seen[0][name, width]
+    assert f["overflow"] <= 0
+    assert f["broken"] == 0
+    assert f["empty"] == 0
+    assert f["cut"] == []
+    for _, _, contrast in f["themes"]:
+        assert contrast >= 4.5
+    assert sorted(t[0] for t in f["themes"]) == ["auto", "dark", "light"]
+    assert len({t[1] for t in f["themes"]}) == 2  # two papers, one light and one dark
+    assert f["back"] == f["themes"][0][0]
+
+
+@pytest.mark.parametrize("width", chromium.WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_its_controls_work(seen, name, width):
+    f = seen[0][name, width]
+    before, less, again = f["lines"]
+    assert less == before - 1
+    assert again == before
+    assert f["tip"]
+    assert f["tipInside"]
+    falling, rising = f["table"]
+    assert falling == sorted(falling, reverse=True)
+    assert rising == sorted(rising)
+    if name in RUNS:
+        assert all(wanted == shown for wanted, shown in f["shown"])
+        assert f["marked"]
+        assert f["unmarked"]
+        for way, values in f["sorted"]:
+            assert values == sorted(values, reverse=way == "down")
+            assert len(values) <= 16
+
+
+def test_help_names_both_commands(capsys):
+    text = ok(capsys, "--help")
+    assert "report" in text
+    assert "compare" in text
