@@ -193,6 +193,8 @@ class Program:
 
     def _with_noise(self, noise: WeightNoise, state: TrainState, batch: Batch):
         """(gradient in mu, the new log sigma, description length, an example's share of L_C)."""
+        if batch.noise_key is None:
+            raise ValueError("a step with weight noise needs the batch's noise_key")
 
         def loss(weights, row: Batch):
             found = self.loss(self.model(weights), row.x, row.context, state.price, key=row.keys)
