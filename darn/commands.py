@@ -15,7 +15,7 @@ from darn.recipes import RECIPES, find, override, parse_field
 
 def recipes(args) -> None:
     if args.name is None:
-        lines = [f"{name:12} {recipe.promise}" for name, recipe in RECIPES.items()]
+        lines = [f"{name:16} {recipe.promise}" for name, recipe in RECIPES.items()]
         return _say(args, {k: r.to_json() for k, r in RECIPES.items()}, *lines)
     values = find(args.name)[1].to_json()
     lines = [f"  {k:18} {_short(v)}" for k, v in values.items() if k != "promise"]
