@@ -147,8 +147,8 @@ class Program:
             average = jax.tree.map(lambda m, w: decay * m + (1 - decay) * w, average, params)
         if self.target is not None:  # dual ascent: too many active units, and each becomes dearer
             price = jnp.maximum(price + 1e-3 * (jnp.stack(dl.active) - self.target) / self.target, 0)
-        metrics = _metrics(dl, active=self.target is not None, share=share)
-        return TrainState(params, opt, average, price, state.step + 1, log_sigma), metrics
+        state = TrainState(params, opt, average, price, state.step + 1, log_sigma)
+        return state, _metrics(dl, active=self.target is not None, share=share)
 
     def _with_noise(self, noise: WeightNoise, state: TrainState, batch: Batch):
         """(gradient in mu, the new log sigma, description length, an example's share of L_C)."""
