@@ -82,7 +82,8 @@ def test_find():
         dataclasses.replace(find("x", "x")[1], data="/data/my.table.csv"),
     )
     assert find("adult", "adult.csv")[1] is RECIPES["adult"]  # a recipe's name comes first
-    for wrong, said in (("mnist-50", "mnist-500"), ("Adult", "adult"), ("conect4", "connect4"), ("zzz", "darn recipes")):
+    near = (("mnist-50", "mnist-500"), ("Adult", "adult"), ("conect4", "connect4"), ("zzz", "darn recipes"))
+    for wrong, said in near:
         with pytest.raises(DarnError, match=said):
             find(wrong)
 

@@ -116,14 +116,14 @@ class Program:
         return state.params if state.average is None else state.average
 
     def excess(self, active: list[float]) -> float:
-        """By how much more than a fiftieth the activity of some layer is above its target; 0 where none is asked for.
+        """By how much more than a twentieth the activity of some layer is above its target; 0 where none is asked for.
 
         A model that is as sparse as it should be comes before one with a better bound: early in training, before the
         price has risen, the code is dense and the bound is low.
         """
         if self.target is None:
             return 0.0
-        return max(0.0, float(np.max(np.asarray(active) / np.asarray(self.target))) - 1.02)
+        return max(0.0, float(np.max(np.asarray(active) / np.asarray(self.target))) - 1.05)
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update; (the new state, the batch's description length and its parts)."""
