@@ -82,7 +82,8 @@ def test_find():
         dataclasses.replace(find("x", "x")[1], data="/data/my.table.csv"),
     )
     assert find("adult", "adult.csv")[1] is RECIPES["adult"]  # a recipe's name comes first
-    for wrong, said in (("mnist", "mnist-500"), ("Adult", "adult"), ("conect4", "connect4"), ("zzz", "darn recipes")):
+    near = (("mnist-50", "mnist-500"), ("Adult", "adult"), ("conect4", "connect4"), ("zzz", "darn recipes"))
+    for wrong, said in near:
         with pytest.raises(DarnError, match=said):
             find(wrong)
 
@@ -164,6 +165,8 @@ def test_parse_field_refuses(name, text, said):
         ({"weight_decay": -1.0}, "--weight_decay"),
         ({"weight_decay": float("inf")}, "--weight_decay"),
         ({"l1": float("nan")}, "--l1"),
+        ({"noise_sigma": 0.0}, "--noise_sigma"),
+        ({"noise_lr": 1.0}, "--noise_lr"),
         ({"checkpoint_every": -1.0}, "--checkpoint_every"),
         ({"binarize": "intensity", "visible": "nade"}, "--visible factorial"),
         ({"log_q": "entropy", "encoder": "linear"}, "--encoder factorial"),

@@ -163,6 +163,15 @@ def test_sparsity_price_holds_activity_at_its_target():
     assert found.history[-1]["price"][0] > 0
 
 
+def test_a_model_as_sparse_as_asked_for_comes_before_a_better_bound():
+    config = replace(BASE, lr=0.01, epochs=40, sparsity=0.3)
+    found = go(small((4,)), config)
+    rank = [(max(0.0, row["valid"]["active"][0] / 1.2 - 1.05), row["valid"]["bound"]) for row in found.history]
+    assert found.epoch == 1 + rank.index(min(rank))
+    assert found.bound == min(rank)[1] > min(bound for _, bound in rank)
+    assert Program(small(), BASE, 20).excess([2.0]) == 0
+
+
 def weights_of(fitted):
     return jax.tree.leaves(eqx.filter(fitted.model, eqx.is_inexact_array))
 

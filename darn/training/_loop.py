@@ -125,6 +125,7 @@ def fit(
     host = {
         "epoch": 0,
         "bound": math.inf,
+        "excess": math.inf,
         "best": 0,
         "since": 0,
         "lines": 0,
@@ -134,7 +135,8 @@ def fit(
     }
     checkpoint = folder / "checkpoint.safetensors" if folder else None
     if resume and checkpoint is not None and checkpoint.exists():
-        (state, best), host = load_checkpoint(checkpoint, (state, best))
+        (state, best), saved_host = load_checkpoint(checkpoint, (state, best))
+        host |= saved_host
     journal = _Journal(folder / "metrics.jsonl" if folder else None, host["lines"])
     metadata = dict(info or {})
 
@@ -183,9 +185,10 @@ def fit(
             host["sums"] = {k: np.add(so_far[k], v).tolist() for k, v in sums.items()}
             if host["epoch"] % config.validate_every == 0 or host["epoch"] == config.epochs:
                 measured = to_host(program.bound(program.kept(state), valid_rows, n_samples=n_valid, seed=seed))
-                if measured["bound"] < host["bound"]:
+                excess = program.excess(measured["active"])
+                if (excess, measured["bound"]) < (host["excess"], host["bound"]):
                     best = jax.tree.map(jnp.copy, program.kept(state))
-                    host.update(bound=measured["bound"], best=host["epoch"], since=0)
+                    host.update(bound=measured["bound"], excess=excess, best=host["epoch"], since=0)
                 else:
                     host["since"] += 1
                 mean = {k: np.divide(v, host["seen"]).tolist() for k, v in host["sums"].items()}

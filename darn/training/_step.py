@@ -165,6 +165,16 @@ class Program:
         """The weights to evaluate and keep: the averaged ones, where there are any."""
         return state.params if state.average is None else state.average
 
+    def excess(self, active: list[float]) -> float:
+        """By how much more than a twentieth the activity of some layer is above its target; 0 where none is asked for.
+
+        A model that is as sparse as it should be comes before one with a better bound: early in training, before the
+        price has risen, the code is dense and the bound is low.
+        """
+        if self.target is None:
+            return 0.0
+        return max(0.0, float(np.max(np.asarray(active) / np.asarray(self.target))) - 1.05)
+
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update; (the new state, the batch's description length and its parts)."""
 
@@ -188,8 +198,8 @@ class Program:
             average = jax.tree.map(lambda m, w: decay * m + (1 - decay) * w, average, params)
         if self.target is not None:  # dual ascent: too many active units, and each becomes dearer
             price = jnp.maximum(price + 1e-3 * (jnp.stack(dl.active) - self.target) / self.target, 0)
-        metrics = _metrics(dl, active=self.target is not None, share=share)
-        return TrainState(params, opt, average, price, state.step + 1, log_sigma), metrics
+        state = TrainState(params, opt, average, price, state.step + 1, log_sigma)
+        return state, _metrics(dl, active=self.target is not None, share=share)
 
     def _with_noise(self, noise: WeightNoise, state: TrainState, batch: Batch):
         """(gradient in mu, the new log sigma, description length, an example's share of L_C)."""
