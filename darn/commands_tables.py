@@ -135,7 +135,7 @@ def _show_table(name: str):
 def _show_claims(args, results, found):
     from darn import reproduce as book
 
-    judged = book.claims(found)
+    judged = book.claims(book.read_all(results))
     facts = [{"claim": c.text, "verdict": c.verdict, "figures": c.figures} for c in judged]
     return facts, [f"{c.verdict:14} {c.text}: {c.figures}" for c in judged]
 

@@ -44,7 +44,9 @@ class RBM(eqx.Module):
     def free_energy(self, x: Float[Array, "N n_x"]) -> Float[Array, " N"]:
         return -x @ self.b - jnp.sum(softplus(x @ self.W.T + self.c[None]), axis=1)
 
-    def gibbs(self, x: Float[Array, "N n_x"], key: PRNGKeyArray, beta=1.0, base: Array | None = None) -> Array:
+    def gibbs(
+        self, x: Float[Array, "N n_x"], key: PRNGKeyArray, beta: Array | float = 1.0, base: Array | None = None
+    ) -> Array:
         """One step x -> h -> x of the machine with weights and hidden biases times `beta`, and the visible biases that
         far from `base`."""
         k_h, k_x = jax.random.split(key)

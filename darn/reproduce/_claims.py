@@ -57,7 +57,7 @@ def _four_sets(found):
 
 def _depth(found):
     others = {r.name for r in PAPER if r.table == "table2" and r.bound is not None and r.name != "deep-darn"}
-    bounds = {n: found[n]["bound"] for n in others if n in found}
+    bounds = {n: found[n]["bound"] for n in others if found.get(n, {}).get("bound") is not None}
     if "deep-darn" not in found or not bounds:
         return None, "needs deep-darn"
     best = min(bounds, key=lambda n: bounds[n])
