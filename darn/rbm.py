@@ -212,6 +212,15 @@ def save(path: str | Path, rbm: RBM, info: dict, *, dtype: str = "float32") -> N
         save_file(arrays, temporary, metadata={"format": FORMAT, "info": json.dumps(info)})
 
 
+def is_rbm(path: str | Path) -> bool:
+    """Whether this is a file of `save`'s."""
+    try:
+        with safe_open(path, framework="np") as f:
+            return (f.metadata() or {}).get("format") == FORMAT
+    except (SafetensorError, OSError):
+        return False
+
+
 def load(path: str | Path) -> tuple[RBM, dict]:
     """(the RBM, the info saved with it)."""
     try:

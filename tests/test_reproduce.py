@@ -165,7 +165,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys):
     assert json.loads(path.read_text()) == record | {"nll": 1.25}
 
 
-def test_rows_of_other_methods(small, monkeypatch):
+def test_rows_of_other_methods(small, monkeypatch, capsys):
     splits, results, runs = small
     protocol = _run.Protocol.default()
     record = _run.run_row(ROWS["mob-mushrooms"], results, runs, protocol)
@@ -180,6 +180,9 @@ def test_rows_of_other_methods(small, monkeypatch):
     stored, _ = rbm.load(results / "models" / "rbm-mushrooms.safetensors")
     exact = rbm.mean_free_energy(stored, splits.test.unpack()) + rbm.exact_log_z(stored)
     assert record["nll"] == pytest.approx(exact, abs=0.2)
+    capsys.readouterr()
+    assert cli.main(["eval", str(results / "models" / "rbm-mushrooms.safetensors"), "--quick", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nll"] == record["quick"]["nll"]
 
 
 def test_rows_that_cannot_be_made(tmp_path, capsys):
