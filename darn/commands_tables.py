@@ -183,7 +183,7 @@ def _show_fig2(args, results, found):
             break
     else:
         lines.append("samples: not yet run (mnist-500)")
-    for name, what in (("mnist-intensity", "intensity"), ("fdarn", "fdarn")):
+    for name, what in (("mnist-intensity", "intensity"), ("mnist-fdarn", "fdarn")):
         model = results / "models" / f"{name}.safetensors"
         if not model.exists():
             lines.append(f"{what}: not yet run ({name})")

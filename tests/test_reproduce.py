@@ -88,9 +88,17 @@ def test_tables_hold_both_figures():
         ({"mnist-500": {"bound": 89.0}}, "below NADE", "not yet run"),
         ({"mnist-9": {"nll": 101.0}, "mob500-mnist": {"nll": 100.0}}, "9 stochastic", "holds"),
         ({"mnist-9": {"nll": 102.0}, "mob500-mnist": {"nll": 100.0}}, "9 stochastic", "does not hold"),
-        ({"deep-darn": {"bound": 87.0}, "mnist-500": {"bound": 88.0}}, "depth", "holds"),
-        ({"costs": {"trained": {"fdarn": {"operations": 1}, "nade-mnist": {"operations": 99}}}}, "hundred", "holds"),
-        ({"costs": {"trained": {"fdarn": {"operations": 9}, "nade-mnist": {"operations": 99}}}}, "hundred", "does not"),
+        ({"mnist-deep": {"bound": 87.0}, "mnist-500": {"bound": 88.0}}, "depth", "holds"),
+        (
+            {"costs": {"trained": {"mnist-fdarn": {"operations": 1}, "nade-mnist": {"operations": 99}}}},
+            "hundred",
+            "holds",
+        ),
+        (
+            {"costs": {"trained": {"mnist-fdarn": {"operations": 9}, "nade-mnist": {"operations": 99}}}},
+            "hundred",
+            "does not",
+        ),
     ],
 )
 def test_claims_are_judged_by_the_figures(found, text, verdict):

@@ -135,7 +135,7 @@ def trained(results: Path, n: int = 20) -> dict[str, dict]:
     """The committed models of binarised MNIST, counted: how much work one of their samples is."""
     found = {}
     for path in sorted((results / "models").glob("*.safetensors")):
-        if path.stem in ("fdarn", "deep-darn") or path.stem.endswith("-mnist") or path.stem.startswith("mnist-"):
+        if path.stem.endswith("-mnist") or path.stem.startswith("mnist-"):
             try:
                 found[path.stem] = count(load_model(path)[0], n)
             except (KeyError, AttributeError):  # a mixture or another layer that has no walk here
