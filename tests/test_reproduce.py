@@ -80,6 +80,10 @@ def test_tables_hold_both_figures():
     assert "data not at hand" in reproduce.markdown("table1", found)
 
 
+def counted(fdarn, nade):
+    return {"costs": {"trained": {"mnist-fdarn": {"operations": fdarn}, "nade-mnist": {"operations": nade}}}}
+
+
 @pytest.mark.parametrize(
     ("found", "text", "verdict"),
     [
