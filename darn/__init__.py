@@ -31,8 +31,8 @@ _HOMES = {
     "save_model": "model_file",
     "open_run": "runs",
 }
-_MODULES = ("baselines", "data", "gradients", "layers", "likelihood", "nn", "objective", "recipes", "report")
-_MODULES += ("runs", "sampling", "training", "zoo")
+_MODULES = ("baselines", "data", "gradients", "layers", "likelihood", "nn", "objective", "rbm", "recipes", "report")
+_MODULES += ("reproduce", "runs", "sampling", "sweeps", "training", "zoo")
 
 __all__ = [*_HOMES, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
