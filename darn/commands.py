@@ -107,9 +107,11 @@ def evaluate(args) -> None:
     _use_device(args)
     from tqdm import tqdm
 
-    from darn import data, likelihood, provenance
+    from darn import data, likelihood, provenance, rbm
     from darn.runs import open_run, scored_rows
 
+    if rbm.is_rbm(args.model):
+        return _evaluate_rbm(args, stored)
     run = open_run(args.model)
     x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
     own = args.data in (None, run.recipe.data)
@@ -145,6 +147,22 @@ def evaluate(args) -> None:
     if stored is not None:
         facts["stored"] = stored
     _say(args, facts, *_eval_lines(facts, found))
+
+
+def _evaluate_rbm(args, stored: dict | None) -> None:
+    """A baseline's file: the test rows of its own data, log Z by annealing."""
+    if args.data or args.per_row or args.baselines or args.split not in (None, "test"):
+        raise DarnError(f"{args.model} is a restricted Boltzmann machine: it is scored on its own test rows as a whole")
+    from darn.reproduce import quick_line
+    from darn.reproduce._run import score_rbm
+
+    chains = 100 if args.quick else args.samples
+    found = score_rbm(args.model, chains, args.samples, every=args.every, seed=args.seed)
+    lines = [f"  -log p   {found['nll']:10.3f} nats  ± {found['nll_ci95']:.3f} (95%, {found['method']})"]
+    if stored is not None:
+        found["stored"] = stored
+        lines.append(quick_line(found["nll"], found["nll_ci95"], stored))
+    _say(args, {"model": str(args.model)} | found, f"{args.model} on {found['rows']:,} rows", *lines)
 
 
 def _quick(args) -> dict | None:

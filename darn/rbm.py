@@ -44,7 +44,9 @@ class RBM(eqx.Module):
     def free_energy(self, x: Float[Array, "N n_x"]) -> Float[Array, " N"]:
         return -x @ self.b - jnp.sum(softplus(x @ self.W.T + self.c[None]), axis=1)
 
-    def gibbs(self, x: Float[Array, "N n_x"], key: PRNGKeyArray, beta=1.0, base: Array | None = None) -> Array:
+    def gibbs(
+        self, x: Float[Array, "N n_x"], key: PRNGKeyArray, beta: Array | float = 1.0, base: Array | None = None
+    ) -> Array:
         """One step x -> h -> x of the machine with weights and hidden biases times `beta`, and the visible biases that
         far from `base`."""
         k_h, k_x = jax.random.split(key)
@@ -208,6 +210,15 @@ def save(path: str | Path, rbm: RBM, info: dict, *, dtype: str = "float32") -> N
     arrays = {k: np.asarray(getattr(rbm, k)).astype(dtype) for k in ("W", "b", "c")}
     with atomic(path) as temporary:
         save_file(arrays, temporary, metadata={"format": FORMAT, "info": json.dumps(info)})
+
+
+def is_rbm(path: str | Path) -> bool:
+    """Whether this is a file of `save`'s."""
+    try:
+        with safe_open(path, framework="np") as f:
+            return (f.metadata() or {}).get("format") == FORMAT
+    except (SafetensorError, OSError):
+        return False
 
 
 def load(path: str | Path) -> tuple[RBM, dict]:

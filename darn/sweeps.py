@@ -143,8 +143,9 @@ def _fits(padded: Recipe, splits: data.Splits) -> int:
     shapes = jax.eval_shape(lambda: build(padded, splits.train.n, key=jax.random.key(0)))
     weights = sum(math.prod(w.shape) for w in jax.tree.leaves(shapes))
     widest = max(part.layer.width for part in (*shapes.decoder, *shapes.encoder))
+    widest = max(widest, *(n for w in jax.tree.leaves(shapes) for n in w.shape))
     looks = max(1, 5000 // len(splits.valid))
-    scored = 4 * min(500, len(splits.valid)) * looks * max(widest, *padded.n_d, *padded.n_h, 1)
+    scored = 4 * min(500, len(splits.valid)) * looks * widest
     return max(1, FLOATS // (8 * weights + scored))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import randomised, same
 
-from darn import data, sweeps
+from darn import cli, data, sweeps
 from darn.errors import DarnError
 from darn.model_file import load_model
 from darn.objective import description_length
@@ -238,7 +238,7 @@ def test_resuming_a_sweep_gives_the_same_models(width, own, tmp_path, monkeypatc
     calls = iter(range(1000))
 
     def kill(_):
-        if next(calls) == 4:
+        if next(calls) == 2:  # no model can have stopped before the third look
             raise Killed
 
     with pytest.raises(Killed):
@@ -268,3 +268,23 @@ def test_sweeps_refuse(own, tmp_path):
         sweeps.run(dataclasses.replace(own, data=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
     with pytest.raises(DarnError, match="every model of the sweep diverged"):
         sweeps.run(dataclasses.replace(own, optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
+
+
+def test_the_command(own, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", "own.npz", "--tiny", "--grid", "lr=1e-2,1e-3", "--programs", "1", "--width", "2", "--quiet"]
+    assert cli.main([*words, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [m["fields"] for m in record["models"]] == [{"lr": "0.01"}, {"lr": "0.001"}]
+    assert open_run(record["run"]).info["training"]["valid_bound"] == record["models"][record["best"]]["valid_bound"]
+    assert cli.main(words) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert cli.main([*words, "--resume"]) == 0
+    assert "best of 2 models" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fields", [{}, {"n_h": (), "visible": "mixture"}, {"visible": "nade"}, {"visible": "eonade"}])
+def test_models_side_by_side_are_bounded_by_memory(fields, own):
+    splits = data.load(own.data)
+    few, many = (sweeps._fits(recipe(**{"n_d": (n,), **fields}), splits) for n in (10_000, 10))
+    assert 1 <= few < many if fields.get("n_h", 1) else few == many

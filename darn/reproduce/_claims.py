@@ -56,21 +56,21 @@ def _four_sets(found):
 
 
 def _depth(found):
-    others = {r.name for r in PAPER if r.table == "table2" and r.bound is not None and r.name != "deep-darn"}
-    bounds = {n: found[n]["bound"] for n in others if n in found}
-    if "deep-darn" not in found or not bounds:
-        return None, "needs deep-darn"
+    others = {r.name for r in PAPER if r.table == "table2" and r.bound is not None and r.name != "mnist-deep"}
+    bounds = {n: found[n]["bound"] for n in others if found.get(n, {}).get("bound") is not None}
+    if "mnist-deep" not in found or not bounds:
+        return None, "needs mnist-deep"
     best = min(bounds, key=lambda n: bounds[n])
-    return found["deep-darn"]["bound"] <= bounds[best], (
-        f"deep-darn bound {found['deep-darn']['bound']:.2f}, best other ({best}) {bounds[best]:.2f}"
+    return found["mnist-deep"]["bound"] <= bounds[best], (
+        f"mnist-deep bound {found['mnist-deep']['bound']:.2f}, best other ({best}) {bounds[best]:.2f}"
     )
 
 
 def _sampling(found):
     counted = found.get("costs", {}).get("trained", {})
-    if not {"fdarn", "nade-mnist"} <= set(counted):
-        return None, "needs counts of fdarn and nade-mnist"
-    fast, nade = counted["fdarn"]["operations"], counted["nade-mnist"]["operations"]
+    if not {"mnist-fdarn", "nade-mnist"} <= set(counted):
+        return None, "needs counts of mnist-fdarn and nade-mnist"
+    fast, nade = counted["mnist-fdarn"]["operations"], counted["nade-mnist"]["operations"]
     return nade / fast >= 50, f"fDARN {fast:,.0f}, NADE {nade:,.0f} weight operations a sample: {nade / fast:.0f} fold"
 
 

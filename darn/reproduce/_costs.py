@@ -95,7 +95,10 @@ def timed(model: Stack, batch: int, seconds: float) -> float:
 
 
 def measure(*, scales=SCALES, n: int = 10, batch: int = 100, seconds: float = 0.5, progress=None) -> list[dict]:
-    """Every family at every scale: operations a sample as counted, samples a second, and how the count grows."""
+    """Every family at every scale: operations a sample as counted, how the count grows, samples a second.
+
+    `seconds`: of each timing; 0 for none.
+    """
     rows = []
     for cost in COSTS:
         sizes = []
@@ -113,7 +116,7 @@ def measure(*, scales=SCALES, n: int = 10, batch: int = 100, seconds: float = 0.
                     **found,
                     "formula": value,
                     "operations_by_formula": found["operations"] / value,
-                    "samples_per_second": timed(model, batch, seconds),
+                    "samples_per_second": timed(model, batch, seconds) if seconds else None,
                     **{name: f(model) for name, f in COUNTERS.items()},
                 }
             )
@@ -132,7 +135,7 @@ def trained(results: Path, n: int = 20) -> dict[str, dict]:
     """The committed models of binarised MNIST, counted: how much work one of their samples is."""
     found = {}
     for path in sorted((results / "models").glob("*.safetensors")):
-        if path.stem in ("fdarn", "deep-darn") or path.stem.endswith("-mnist") or path.stem.startswith("mnist-"):
+        if path.stem.endswith("-mnist") or path.stem.startswith("mnist-"):
             try:
                 found[path.stem] = count(load_model(path)[0], n)
             except (KeyError, AttributeError):  # a mixture or another layer that has no walk here
@@ -163,7 +166,7 @@ def lines(record: dict) -> list[str]:
             first = (row["name"], row["formula"]) if i == 0 else ("", "")
             growth = f"  scale^{row['power']:.2f} (formula: {row['power_of_formula']:.2f})" if i == 0 else ""
             share = f"{s['operations_by_formula']:.2f}"
-            rate = f"{s['samples_per_second']:,.0f}"
+            rate = f"{s['samples_per_second']:,.0f}" if s["samples_per_second"] else "-"
             out.append(
                 f"{first[0]:30} {first[1]:42} {s['n_x']:>5} {s['operations']:>12,.0f} {share:>10} {rate:>10}{growth}"
             )

@@ -7,6 +7,7 @@ off does not ask for. With the same uniform numbers it draws what `Stack.sample`
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive
@@ -97,12 +98,14 @@ def _nade(layer: NADE, c, u, count):
 def _layer(layer, c, key, count: Counter) -> np.ndarray:
     if isinstance(layer, EoNADE):
         k_order, key = jax.random.split(key)
-        order = np.asarray(layer.orders[jax.random.randint(k_order, (), 0, len(layer.orders))])
-        core = layer.core.given(None if c is None else np.asarray(c, np.float32))
+        order = layer.orders[jax.random.randint(k_order, (), 0, len(layer.orders))]
+        core = layer.core.given(None if c is None else jnp.asarray(c, jnp.float32))
         if c is not None:  # `given` folded the context in: its work is counted here
             count.multiplied += sum(f.W.size for f in (layer.core.U, layer.core.A) if isinstance(f, Dense))
         y = np.zeros(layer.n)
-        y[order] = _nade(core.reordered(order), None, np.asarray(jax.random.uniform(key, (layer.n,))), count)
+        y[np.asarray(order)] = _nade(
+            core.reordered(order), None, np.asarray(jax.random.uniform(key, (layer.n,))), count
+        )
         return y
     walk = {Factorial: _factorial, LinearAutoregressive: _linear, NADE: _nade}[type(layer)]
     return walk(layer, c, np.asarray(jax.random.uniform(key, (layer.n,)), np.float64), count)

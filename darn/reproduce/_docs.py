@@ -6,7 +6,7 @@ from pathlib import Path
 from darn.errors import DarnError
 from darn.files import atomic
 from darn.reproduce._claims import claims
-from darn.reproduce._results import read
+from darn.reproduce._results import read_all
 from darn.reproduce._tables import markdown
 
 DOCUMENTS = ("README.md", "docs/results.md")
@@ -24,7 +24,7 @@ def _block(what: str, found: dict[str, dict]) -> str:
 
 def documented(text: str, results: Path) -> str:
     """A document with its blocks as the results have them."""
-    found = read(results)
+    found = read_all(results)
     return _BLOCK.sub(lambda m: f"{m[1]}{_block(m[2], found)}\n{m[3]}", text)
 
 

@@ -59,6 +59,12 @@ def read(results: Path) -> dict[str, dict]:
     return {row.name: load(p) for row in PAPER if (p := path_of(results, row)).exists()}
 
 
+def read_all(results: Path) -> dict[str, dict]:
+    """The rows by name, and the counted costs of sampling as "costs" where they are there."""
+    costs = results / "costs" / "costs.json"
+    return read(results) | ({"costs": load(costs)} if costs.exists() else {})
+
+
 def write(path: Path, record: dict) -> None:
     """A row, whole or not at all."""
     with atomic(path) as f:

@@ -28,7 +28,8 @@ def papers(row: Row, key: str = "nll") -> str:
     if value is None:
         return "-"
     half = row.nll_ci95 if key == "nll" else None
-    return f"{value:.2f}" + ("" if half is None else f" ± {half:g}")
+    about = "≈ " if row.about else ""
+    return f"{about}{value:.{row.decimals}f}" + ("" if half is None else f" ± {half:g}")
 
 
 def grid(table: str, found: dict[str, dict]) -> tuple[list[str], list[list[str]]]:

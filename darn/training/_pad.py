@@ -5,6 +5,8 @@ float32 makes both exact, their gradients too. A deterministic unit that is not 
 ReLU send 0 to 0. So a padded stack is the same distribution as the one inside, and trains to the same weights.
 """
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -33,7 +35,8 @@ def _reads_parents(part: Conditional, names: list) -> bool:
 def _places(small: Stack, padded: Stack):
     """For every array of `small`: where it lies in the padded one, axis by axis, and what surrounds it there."""
     for path, w in jax.tree_util.tree_leaves_with_path(small):
-        side, l, *names = (getattr(k, "name", getattr(k, "idx", None)) for k in path)
+        names: list[Any] = [getattr(k, "name", getattr(k, "idx", None)) for k in path]
+        side, l, names = names[0], names[1], names[2:]
         index = [np.arange(n) for n in w.shape]
         if _reads_parents(getattr(small, side)[l], names):
             first = np.cumsum([0, *_parents(padded, side, l)])
