@@ -28,6 +28,8 @@ lint: $(STAMP)
 
 bench: $(STAMP)  ## one JSON and one table, each figure beside what one would write instead
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.codec coders
+	$(BIN)/python -m benchmarks.codec sizes
 
 clean:
 	rm -rf $(VENV) runs

@@ -93,7 +93,7 @@ def decompress(args) -> None:
 
     with _open(source) as f:
         head = codec.read_head(f)
-        packing.check_target(target, head.notes, head.n_x)
+        packing.check_target(target, head.notes, head.rows, head.n_x)
         if model:
             run = open_run(model[0])
             made, columns = run.model, run.columns

@@ -187,19 +187,36 @@ def mask(notes: dict) -> Callable[[int, int], np.ndarray] | None:
 # ---------------------------------------------------------------- out
 
 
-def check_target(path: str, notes: dict, n: int) -> None:
-    """Refuses a name that does not suit what is in the file, before any work is done."""
-    endings = (".png", ".pbm") if "single" in notes else (".npy", ".csv")
+def check_target(path: str, notes: dict, rows: int, n: int) -> None:
+    """Refuses notes that nobody wrote so, and a name that does not suit them, before any work is done."""
+    if not _genuine(notes, rows, n):
+        raise DarnError("what the file says of its images or its array does not fit its rows: it is not genuine")
+    endings = IMAGES if "single" in notes else (".npy", ".csv")
     if "images" in notes and "single" not in notes:
         if path == "-":
             raise DarnError("the file holds a folder of images, which cannot go down a pipe: name a folder")
         if os.path.exists(path) and not os.path.isdir(path):
             raise DarnError(f"the file holds a folder of images, but {path} is a file: name a folder")
-        for name, *size in notes["images"]:
-            if Path(name).name != name or Path(name).suffix.lower() not in IMAGES or len(size) != 2:
-                raise DarnError(f"the file names an image {name!r}, which is not a plain file name: it is not genuine")
     elif path != "-" and Path(path).suffix.lower() not in endings:
         raise DarnError(f"{path}: the ending of the name chooses the format, so it must be {' or '.join(endings)}")
+
+
+def _genuine(notes: dict, rows: int, n: int) -> bool:
+    """Names that stay inside their folder, sizes that make up the rows."""
+    try:
+        if "images" in notes:
+            tile, count, names = tuple(notes["tile"]), 0, set()
+            for name, *size in notes["images"]:
+                plain = Path(name).name == name and Path(name).suffix.lower() in IMAGES
+                if not plain or name in names or len(size) != 2 or min(size) < 1:
+                    return False
+                names.add(name)
+                count += int(np.prod(_tiles((size[0], size[1]), tile)))
+            return len(tile) == 2 and min(tile) > 0 and tile[0] * tile[1] == n and count == rows
+        kind = np.dtype(notes.get("dtype", "|u1")).kind
+        return kind in "biuf" and int(np.prod(notes.get("shape", [n]))) == n
+    except (TypeError, ValueError, KeyError, ZeroDivisionError):
+        return False
 
 
 def write_target(path: str, parts: Iterator[np.ndarray], rows: int, n: int, notes: dict, columns) -> None:
@@ -258,7 +275,7 @@ def _write_folder(folder: Path, parts: Iterator[np.ndarray], notes: dict) -> Non
             _save_image(str(beside / name), _paste(held[:count], tuple(size), tile))
             held = held[count:]
         for _ in parts:  # to the end, where the file's last checks are
-            raise DarnError("the file holds more rows than its images have")
+            pass
         folder.mkdir(exist_ok=True)
         for f in beside.iterdir():
             os.replace(f, folder / f.name)

@@ -81,9 +81,7 @@ def _mean(x: np.ndarray, n: int) -> np.ndarray:
 def _trained(model: Stack, x: np.ndarray, seed: int, progress: bool) -> Stack:
     batch = min(100, len(x))
     epochs = max(min(STEPS * batch // len(x), 400), 1)
-    how = Training(
-        optimizer="adam", lr=3e-3, schedule="half", batch=batch, epochs=epochs, validate_every=epochs, seed=seed
-    )
+    how = Training(lr=1e-3, schedule="half", batch=batch, epochs=epochs, validate_every=epochs, seed=seed)
     rows = Rows.from_array(x)
     return fit(model, rows, rows.take(slice(None, None, 10)), how, progress=progress).model
 

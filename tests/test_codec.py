@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -24,6 +26,9 @@ from darn.config import Architecture
 from darn.errors import DarnError
 from darn.model_file import load_model, save_model
 from darn.zoo import build
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
+from benchmarks import codec as bench
 
 WITHOUT = ("eonade", "mixture", " | c")  # not to be coded: no exact sums, or a context that the file would not hold
 CODED = [name for name in MODELS if not any(word in name for word in WITHOUT)]
@@ -238,6 +243,12 @@ def test_masked_units_cost_nothing_and_come_back_as_zeros():
         none, _ = written(row, x, mask=lambda i, j, x=x: np.zeros(x[i:j].shape, bool))
         assert len(none) < len(data)
         assert found.p[0] < written(row, x)[1].p[0]
+
+
+def test_round_trips_over_random_stacks():
+    """Some of the benchmark's ten thousand: any layers, depths, widths, weights; rows none, constant, improbable."""
+    found = bench.trips(SimpleNamespace(first=1000, stacks=5, sets=50))
+    assert found["round_trips"] == 250
 
 
 # ---------------------------------------------------------------- the same bytes everywhere

@@ -1,0 +1,208 @@
+"""Laws of `darn compress`, `decompress` and `inspect`: whatever goes in comes out, or one sentence says why not."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from helpers import randomised
+from PIL import Image
+
+from darn import cli, codec, packing, two_part
+from darn.config import Architecture
+from darn.errors import DarnError
+from darn.model_file import save_model
+from darn.recipes import RECIPES
+from darn.zoo import build
+
+RNG = np.random.default_rng(0)
+SHAPE = (4, 3)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A model file over images of 4 x 3 pixels."""
+    model = build(Architecture(n_h=(5,), n_d=(4,), visible="linear"), 12, key=jax.random.key(0))
+    path = tmp_path_factory.mktemp("model") / "m.safetensors"
+    info = {"recipe": RECIPES["digits"].to_json(), "data": {"shape": SHAPE, "columns": None}}
+    save_model(path, randomised(model, 1), info)
+    return str(path)
+
+
+def darn(*argv):
+    return cli.main([str(a) for a in argv])
+
+
+def ok(capsys, *argv):
+    capsys.readouterr()
+    assert darn(*argv) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys, *argv):
+    capsys.readouterr()
+    assert darn(*argv) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("darn: ")
+    assert err.count("\n") == 1
+    return err
+
+
+ARRAYS = {
+    "uint8": (RNG.random((25, 12)) < 0.5).astype(np.uint8),
+    "bool": RNG.random((5, 12)) < 0.5,
+    "float": (RNG.random((7, 12)) < 0.5).astype(np.float32),
+    "images": (RNG.random((6, 4, 3)) < 0.5).astype(np.int64),
+    "no rows": np.zeros((0, 12), np.uint8),
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_come_back_as_they_were(run, tmp_path, capsys, kind):
+    np.save(tmp_path / "in.npy", ARRAYS[kind])
+    said = json.loads(ok(capsys, "compress", run, tmp_path / "in.npy", tmp_path / "x.drn", "--json", "--quiet"))
+    assert said["bytes"] == os.path.getsize(tmp_path / "x.drn")
+    assert abs(said["rounding_cost_nats_a_row"]) < 0.05
+    ok(capsys, "decompress", run, tmp_path / "x.drn", tmp_path / "out.npy", "--quiet")
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "in.npy").read_bytes()
+    kept = json.loads(ok(capsys, "inspect", tmp_path / "x.drn", "--json"))
+    assert kept["rows"] == len(ARRAYS[kind])
+    assert kept["bytes"] == said["bytes"]
+
+
+def test_tables_and_pipes(run, tmp_path, capsys, monkeypatch):
+    x = ARRAYS["uint8"]
+    np.savetxt(tmp_path / "in.csv", x, fmt="%d", delimiter=",")
+    ok(capsys, "compress", run, tmp_path / "in.csv", tmp_path / "x.drn")
+    ok(capsys, "decompress", run, tmp_path / "x.drn", tmp_path / "out.csv")
+    np.testing.assert_array_equal(np.loadtxt(tmp_path / "out.csv", delimiter=",", skiprows=1), x)
+
+    def piped(data, *argv):
+        out = SimpleNamespace(buffer=io.BytesIO(), isatty=lambda: False, flush=lambda: None, write=lambda s: None)
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+        monkeypatch.setattr(sys, "stdout", out)
+        assert darn(*argv) == 0
+        monkeypatch.undo()
+        return out.buffer.getvalue()
+
+    packed = piped((tmp_path / "in.csv").read_bytes(), "compress", run, "-", "-")
+    assert packed == (tmp_path / "x.drn").read_bytes()
+    np.testing.assert_array_equal(np.load(io.BytesIO(piped(packed, "decompress", run, "-", "-"))), x)
+
+
+def picture(path, height, width, seed=0):
+    bits = np.random.default_rng(seed).random((height, width)) < 0.5
+    Image.fromarray((bits * 255).astype(np.uint8)).convert("1").save(path)
+    return bits
+
+
+def test_images_of_any_size_come_back_under_their_names(run, tmp_path, capsys):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    sizes = {"a.png": (4, 3), "b.pbm": (9, 10), "c.png": (1, 1), "page.pbm": (33, 20)}
+    bits = {name: picture(folder / name, *size, seed=i) for i, (name, size) in enumerate(sizes.items())}
+    ok(capsys, "compress", run, folder, tmp_path / "x.drn")
+    ok(capsys, "decompress", run, tmp_path / "x.drn", tmp_path / "out")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(sizes)
+    for name, expected in bits.items():
+        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out" / name).convert("L")) > 0, expected)
+    assert "images     4" in ok(capsys, "inspect", tmp_path / "x.drn")
+    ok(capsys, "compress", run, folder / "page.pbm", tmp_path / "one.drn")
+    ok(capsys, "decompress", run, tmp_path / "one.drn", tmp_path / "page.pbm")
+    assert (tmp_path / "page.pbm").read_bytes() == (folder / "page.pbm").read_bytes()
+
+
+def test_tiles_and_their_masks():
+    image = (RNG.random((9, 10)) < 0.5).astype(np.uint8)
+    rows = packing._cut(image, SHAPE)
+    np.testing.assert_array_equal(packing._paste(rows, image.shape, SHAPE), image)
+    notes = {"images": [["a.png", 9, 10], ["b.png", 4, 3], ["c.png", 1, 1]], "tile": SHAPE}
+    there = packing.mask(notes)
+    whole = there(0, 14)
+    assert whole.sum() == 90 + 12 + 1
+    for i in range(14):
+        for j in range(i + 1, 15):
+            np.testing.assert_array_equal(there(i, j), whole[i:j])
+    assert packing.mask({"images": [["b.png", 8, 6]], "tile": SHAPE}) is None
+
+
+def test_a_model_that_travels_inside(tmp_path, capsys, monkeypatch):
+    """Rows of eight columns that repeat four: the trained file opens without a model."""
+    left = RNG.random((400, 4)) < 0.3
+    x = np.concatenate([left, left], axis=1).astype(np.uint8)
+    np.save(tmp_path / "x.npy", x)
+    some = {k: v for k, v in two_part.candidates(8).items() if not v.n_h}
+    monkeypatch.setattr(two_part, "candidates", lambda n: some)
+    monkeypatch.setattr(two_part, "GRIDS", (1, 3))
+    monkeypatch.setattr(two_part, "STEPS", 600)
+    said = json.loads(ok(capsys, "compress", "--train", tmp_path / "x.npy", tmp_path / "x.drn", "--json"))
+    assert said["model_bytes"] > 0
+    assert said["bytes"] < 400 * 4 * 0.9 / 8 + said["model_bytes"] + 60  # half of the columns cost next to nothing
+    assert min(said["candidates"], key=said["candidates"].get) == said["trained"]
+    assert codec.inspect((tmp_path / "x.drn").read_bytes()).model == said["model_bytes"]
+    ok(capsys, "decompress", tmp_path / "x.drn", tmp_path / "y.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x)
+
+
+def test_refusals_leave_nothing(run, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", ARRAYS["uint8"])
+    np.save(tmp_path / "grey.npy", np.full((3, 12), 0.5))
+    np.save(tmp_path / "wide.npy", np.zeros((3, 13)))
+    Image.fromarray(np.full((4, 3), 100, np.uint8)).save(tmp_path / "grey.png")
+    out = tmp_path / "x.drn"
+    for source, why in (("grey.npy", "0 and 1"), ("wide.npy", "12 columns"), ("grey.png", "black and white")):
+        assert why in refused(capsys, "compress", run, tmp_path / source, out)
+    assert "neither a file" in refused(capsys, "compress", run, tmp_path / "none.csv", out)
+    assert "RUN IN OUT" in refused(capsys, "compress", run, tmp_path / "x.npy")
+    assert not out.exists()
+    ok(capsys, "compress", run, tmp_path / "x.npy", out)
+    assert "not inside it" in refused(capsys, "decompress", out, tmp_path / "y.npy")
+    assert ".npy or .csv" in refused(capsys, "decompress", run, out, tmp_path / "y.jpg")
+    data = out.read_bytes()
+    out.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
+    assert "damaged" in refused(capsys, "decompress", run, out, tmp_path / "y.npy")
+    assert "left out" in ok(capsys, "decompress", run, out, tmp_path / "z.npy", "--keep-going")
+    out.write_bytes(data[:-1])
+    assert "cut short" in refused(capsys, "inspect", out)
+    assert not (tmp_path / "y.npy").exists()
+    assert not [f for f in tmp_path.iterdir() if f.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        *({"images": [[name, 4, 3]], "tile": SHAPE} for name in ("../evil.png", "/etc/evil.png", "evil.sh")),
+        {"images": [["a.png", 4, 3]], "tile": [0, 12]},
+        {"images": [["a.png", 4, 3]], "tile": [2, 6]},
+        {"images": [["a.png", 4, 4]], "tile": SHAPE},
+        {"images": [["a.png", -4, 3]], "tile": SHAPE},
+        {"images": 3, "tile": SHAPE},
+        {"dtype": "O"},
+        {"shape": [5, 5]},
+    ],
+)
+def test_a_file_cannot_ask_for_what_does_not_fit(notes, tmp_path):
+    """Names outside the folder, tiles that do not make up the row, objects in place of numbers."""
+    with pytest.raises(DarnError, match="not genuine"):
+        packing.check_target(str(tmp_path / "out"), notes, 1, 12)
+
+
+def test_a_killed_compression_leaves_no_file(run, tmp_path):
+    np.save(tmp_path / "x.npy", (RNG.random((300_000, 12)) < 0.5).astype(np.uint8))
+    command = [sys.executable, "-m", "darn.cli", "compress", run, str(tmp_path / "x.npy"), str(tmp_path / "x.drn")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        if list(tmp_path.glob(".x-*")):  # it has begun to write
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "x.drn").exists()
