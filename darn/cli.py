@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from darn import commands
+from darn import commands, commands_atari
 from darn.errors import DarnError
 from darn.recipes import fields_of
 
@@ -70,11 +70,18 @@ def _parser() -> _Parser:
     p.add_argument("name", nargs="?", help="show one recipe's fields")
 
     p = command(
-        "data", commands.data_sets, "list the data sets, or fetch and check one", "  darn data\n  darn data mushrooms"
+        "data",
+        commands_atari.data_sets,
+        "list the data sets, or fetch and check one; record Atari frames",
+        "  darn data\n  darn data mushrooms\n  darn data atari --game pong --frames 100000",
     )
     p.add_argument("name", nargs="?", help="a data set's name, or a file of one's own")
     p.add_argument("--binarize", help="how grey levels become bits: threshold, static, dynamic or intensity")
     p.add_argument("--labels", metavar="COLUMN", help="the column that holds class labels")
+    p.add_argument("--game", metavar="A,B", help="atari: the games to record, side by side; 'all' for the paper's five")
+    p.add_argument("--frames", type=int, default=100_000, help="atari: frames to keep of each game (default 100000)")
+    p.add_argument("--seed", type=int, default=2014, help="atari: everything random follows from this")
+    p.add_argument("--processes", type=int, help="atari: emulators side by side; default one a core")
 
     p = command(
         "train",
@@ -145,6 +152,21 @@ def _parser() -> _Parser:
     p.add_argument("--probabilities", action="store_true", help="q(h=1 | below) in place of bits")
     p.add_argument("--seed", type=int, help="a sample of q(h|x) in place of its most probable code")
     p.add_argument("--reconstruct", metavar="FILE", help="write what the code decodes to, as .png, .npy or .csv")
+    computing(p)
+
+    p = command(
+        "reproduce",
+        commands_atari.reproduce,
+        "the paper's Atari frames and figures 3 to 5 beside ours",
+        "  darn reproduce atari --rows pong    train (or go on with) what is missing, score it, draw it\n"
+        "  darn reproduce fig4",
+    )
+    p.add_argument("what", choices=commands_atari.TARGETS, help="which part of the paper")
+    p.add_argument("--rows", metavar="A,B", help="atari, fig3: these games only")
+    p.add_argument("--results", default="results", metavar="DIR", help="where results go (default results)")
+    p.add_argument("--runs", default="runs/reproduce", metavar="DIR", help="where models are trained; resumable")
+    p.add_argument("--tiny", action="store_true", help="small networks and few epochs: does it run?")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
     computing(p)
     return top
 

@@ -5,6 +5,7 @@ import difflib
 from pathlib import Path
 
 from darn.errors import DarnError
+from darn.recipes._atari import ATARI
 from darn.recipes._base import Recipe
 
 
@@ -62,6 +63,8 @@ RECIPES: dict[str, Recipe] = {
         weight_decay=4e-4,  # of 0, 3e-5, 1e-4, 2e-4, 4e-4, 1e-3: validation bound 90.75 without it, 88.58 with
     ),
 }
+
+RECIPES |= ATARI
 
 # What an own file is trained with, unless fields say otherwise.
 OWN = Recipe(

@@ -157,7 +157,7 @@ class Program:
         """The description length of every row, a mean over n_samples encodings; the same bits at every call."""
         model = self.model(params)
         loss = make_loss("darn", n_samples=n_samples)
-        size = min(500, len(rows))
+        size = max(min(500, len(rows), (1 << 28) // (model.width * n_samples)), 1)
         n_chunks = -(-len(rows) // size)
         price = jnp.zeros(model.n_layers)
         base, draw_base = jax.random.split(jax.random.key(self.config.seed ^ 0xB0))
