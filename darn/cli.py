@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from darn import commands, commands_codec, commands_report, commands_tables
+from darn import commands, commands_atari, commands_codec, commands_report, commands_tables
 from darn.errors import DarnError
 from darn.recipes import fields_of
 
@@ -78,11 +78,18 @@ def _parser() -> _Parser:
     p.add_argument("name", nargs="?", help="show one recipe's fields")
 
     p = command(
-        "data", commands.data_sets, "list the data sets, or fetch and check one", "  darn data\n  darn data mushrooms"
+        "data",
+        commands_atari.data_sets,
+        "list the data sets, or fetch and check one; record Atari frames",
+        "  darn data\n  darn data mushrooms\n  darn data atari --game pong --frames 100000",
     )
     p.add_argument("name", nargs="?", help="a data set's name, or a file of one's own")
     p.add_argument("--binarize", help="how grey levels become bits: threshold, static, dynamic or intensity")
     p.add_argument("--labels", metavar="COLUMN", help="the column that holds class labels")
+    p.add_argument("--game", metavar="A,B", help="atari: the games to record, side by side; 'all' for the paper's five")
+    p.add_argument("--frames", type=int, default=100_000, help="atari: frames to keep of each game (default 100000)")
+    p.add_argument("--seed", type=int, default=2014, help="atari: everything random follows from this")
+    p.add_argument("--processes", type=int, help="atari: emulators side by side; default one a core")
 
     p = command(
         "train",
@@ -183,14 +190,18 @@ def _parser() -> _Parser:
     p = command(
         "reproduce",
         commands_tables.reproduce,
-        "the paper's tables, figure, claims and sampling costs beside ours",
+        "the paper's tables, figures, claims and sampling costs beside ours",
         "  darn reproduce table1                                 from the files under results/\n"
         "  darn reproduce table1 --rows mushrooms,fvsbn-mushrooms  train and score these rows first\n"
+        "  darn reproduce atari --rows pong                      train what is missing, score it, draw it\n"
         "  darn reproduce all --run\n  darn reproduce docs       rewrite the tables of the README and the docs",
     )
-    p.add_argument("what", choices=commands_tables.TARGETS, help="which part of the paper")
+    p.add_argument("what", choices=(*commands_tables.TARGETS, *commands_atari.TARGETS), help="which part of the paper")
     p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is not there yet")
-    p.add_argument("--rows", metavar="A,B", help="make these rows only")
+    p.add_argument("--rows", metavar="A,B", help="make these rows only; atari, fig3: these games")
+    p.add_argument(
+        "--tiny", action="store_true", help="atari and its figures: small networks, few epochs; does it run?"
+    )
     p.add_argument("--again", action="store_true", help="make rows again that are there already")
     p.add_argument("--results", default="results", metavar="DIR", help="where rows and models lie (default results)")
     p.add_argument("--runs", default="runs/reproduce", metavar="DIR", help="where they are trained; resumable")

@@ -15,7 +15,7 @@ from darn.recipes import RECIPES, find, override, parse_field
 
 def recipes(args) -> None:
     if args.name is None:
-        lines = [f"{name:19} {recipe.promise}" for name, recipe in RECIPES.items()]
+        lines = [f"{name:20} {recipe.promise}" for name, recipe in RECIPES.items()]
         return _say(args, {k: r.to_json() for k, r in RECIPES.items()}, *lines)
     values = find(args.name)[1].to_json()
     lines = [f"  {k:18} {_short(v)}" for k, v in values.items() if k != "promise"]
@@ -27,10 +27,10 @@ def data_sets(args) -> None:
 
     if args.name is None:
         sets = data.describe()
-        lines = [f"{'name':16} {'columns':>7}  {'train / valid / test':24} {'here':5} what"]
+        lines = [f"{'name':32} {'columns':>7}  {'train / valid / test':24} {'here':5} what"]
         for s in sets:
             rows = " / ".join(map(str, s["rows"]))
-            lines.append(f"{s['name']:16} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
+            lines.append(f"{s['name']:32} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
         return _say(args, sets, *lines, f"data folder: {data.data_dir()} (the variable DARN_DATA names another)")
     splits = data.load(args.name, binarize=args.binarize, labels=args.labels)
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
@@ -38,7 +38,7 @@ def data_sets(args) -> None:
         "name": splits.name,
         "columns": splits.train.n,
         "rows": {k: len(v) for k, v in parts.items()},
-        "mean": {k: round(float(v.unpack().mean()), 4) for k, v in parts.items()},
+        "mean": {k: round(float(v.mean().mean()), 4) for k, v in parts.items()},
         "binarize": splits.binarize,
         "shape": splits.shape,
         "classes": splits.classes,

@@ -4,6 +4,7 @@ import difflib
 import sys
 from pathlib import Path
 
+from darn import commands_atari
 from darn.commands import _asked_recipe, _say, _use_device
 from darn.errors import DarnError
 from darn.recipes import PAPER_GRID, parse_grid
@@ -54,6 +55,8 @@ TARGETS = ("table1", "table2", "fig2", "claims", "costs", "docs", "all")
 
 def reproduce(args) -> int:
     """Prints the paper's figures and ours; with --run or --rows makes ours first."""
+    if args.what in commands_atari.TARGETS:
+        return commands_atari.reproduce(args)
     for name in ("samples", "repeats"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")

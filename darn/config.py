@@ -19,13 +19,24 @@ class Architecture:
     encoder_d: tuple[int, ...] | None = option(None, "deterministic units in the encoder, if other than n_d")
     decoder_d: tuple[int, ...] | None = option(None, "deterministic units in the decoder, if other than n_d")
     activation: str = option("tanh", "nonlinearity of deterministic units", ("tanh", "relu"))
-    visible: str = option("linear", "visible layer p(x|h)", LAYERS)
+    visible: str = option("linear", "visible layer p(x|h); 'grid': local autoregression", (*LAYERS, "grid"))
     prior: str = option("linear", "hidden decoder layers p(h^l|h^(l+1)) and the prior on top", LAYERS)
     encoder: str = option("factorial", "encoder layers q(h|x)", ("factorial", "linear", "nade"))
     skip: bool = option(False, "every conditional sees all stochastic layers on its side, not the nearest only")
     n_nade: tuple[int, ...] = option((100,), "hidden units of NADE and EoNADE layers")
     n_orderings: int = option(16, "orderings of an EoNADE layer")
     n_components: int = option(10, "components of a mixture layer")
+    # Images only: locally connected layers, section 2.2.
+    local: tuple[int, ...] = option((), "deterministic local layers next to x: kernel,stride,filters of each")
+    local_h: tuple[int, ...] = option((), "stochastic local layers below n_h: kernel,stride,filters of each")
+    period: int = option(8, "period of the weights of local layers; 1: convolution")
+    ar: tuple[int, ...] = option((15, 14), "kernel,period of the autoregression of visible=grid")
+    ar_h: tuple[int, ...] = option((7, 8), "kernel,period of the autoregression within local_h layers")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the stack is over a grid of pixels."""
+        return bool(self.local or self.local_h or self.visible == "grid")
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,12 @@ class Stack(eqx.Module):
     def n_layers(self) -> int:
         return len(self.encoder)
 
+    @property
+    def width(self) -> int:
+        """Floats of the widest array that one row takes: how many rows fit into memory follows from it."""
+        parts = (*self.decoder, *self.encoder)
+        return max(max(part.layer.width, 0 if part.net is None else part.net.width) for part in parts)
+
     def above(self, l: int, h: Sequence[Array], context: Array | None = None) -> Array | None:
         """What decoder[l]'s layer is given."""
         parents = h[l:] if self.skip else h[l : l + 1]

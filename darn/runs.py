@@ -111,8 +111,17 @@ def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
     """Fresh weights for the recipe, the visible biases at the training rows' means."""
     train = splits.train
     n_context = 0 if train.context is None else train.context.shape[1]
-    mean = train.unpack().mean(axis=0)
-    return build(recipe, train.n, n_context=n_context, mean=mean, key=jax.random.key(recipe.seed))
+    # Most pixels of a screen never change: at one in a thousand each, they alone would cost more than the game.
+    rarest = 1 / (len(train) + 2) if recipe.is_local else 1e-3
+    return build(
+        recipe,
+        train.n,
+        n_context=n_context,
+        mean=train.mean(),
+        shape=splits.shape,
+        rarest=rarest,
+        key=jax.random.key(recipe.seed),
+    )
 
 
 def train(recipe: Recipe, out: str | Path, *, resume: bool = False, progress: bool = True) -> Fit:

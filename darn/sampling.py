@@ -32,6 +32,11 @@ def chunks(n: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, min(size, n - start)
 
 
+def _fitting(model: Stack, chunk: int, n: int) -> int:
+    """As many rows as there are, as are asked for, and as fit into some gigabytes."""
+    return max(min(chunk, n, (1 << 28) // model.width), 1)
+
+
 def pad_rows(rows: np.ndarray, size: int) -> np.ndarray:
     """`rows` made `size` long by repeating the last one, so that every chunk runs the same program."""
     return rows if len(rows) == size else np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
@@ -62,7 +67,7 @@ def sample(
     `h`: the topmost hidden layers, (n, n_h) each, if they are given and only the layers below are to be drawn.
     """
     key = jax.random.key(seed)
-    chunk = min(chunk, max(n, 1))
+    chunk = _fitting(model, chunk, n)
     parts = []
     for start, count in chunks(n, chunk):
         given = tuple(jnp.asarray(pad_rows(y[start : start + count], chunk), jnp.float32) for y in h)
@@ -108,7 +113,7 @@ def encode(
 ) -> Code:
     """The code of each row (N, n_x): the most probable one unit by unit, or with a `seed` a sample of q(H|x)."""
     key = jax.random.key(0 if seed is None else seed)
-    chunk = min(chunk, max(len(x), 1))
+    chunk = _fitting(model, chunk, len(x))
     parts = []
     for start, count in chunks(len(x), chunk):
         rows = jnp.asarray(pad_rows(x[start : start + count], chunk), jnp.float32)

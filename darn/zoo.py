@@ -1,14 +1,19 @@
 """Builders: each returns a `Stack` with fresh weights."""
 
+import itertools
+import math
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from darn.config import Architecture
+from darn.errors import DarnError
 from darn.layers import NADE, AbstractBinaryLayer, EoNADE, Factorial, LinearAutoregressive, Mixture
 from darn.model import Conditional, Stack
-from darn.nn import Net
+from darn.nn import ACTIVATIONS, AbstractMap, CausalLocal, Dense, Grid, Local, LocalTranspose, Net
 
 
 def _layer(kind: str, n: int, n_c: int, arch: Architecture, key: PRNGKeyArray) -> AbstractBinaryLayer:
@@ -25,12 +30,32 @@ def _layer(kind: str, n: int, n_c: int, arch: Architecture, key: PRNGKeyArray) -
     raise ValueError(f"no layer is called {kind!r}")
 
 
-def build(arch: Architecture, n_x: int, *, n_context: int = 0, mean=None, key: PRNGKeyArray) -> Stack:
+def build(
+    arch: Architecture,
+    n_x: int,
+    *,
+    n_context: int = 0,
+    mean=None,
+    shape: tuple[int, int] | None = None,
+    rarest: float = 1e-3,
+    key: PRNGKeyArray,
+) -> Stack:
     """The stack that `arch` describes over n_x visible units.
 
-    `mean`: the training rows' mean, from which the visible biases start. A net stands wherever a conditional has
-    parents: a prior without context has none.
+    `mean`: the training rows' mean, from which the visible biases start, never nearer to 0 or 1 than `rarest`. `shape`:
+    of the images that the rows are, for an architecture with local layers.
     """
+    make = _local_stack if arch.is_local else _stack
+    model = make(arch, n_x, n_context, shape, key)
+    if mean is None:
+        return model
+    # Constant columns would put the bias at infinity.
+    mean = jnp.clip(jnp.asarray(mean, jnp.float32), rarest, 1 - rarest)
+    return eqx.tree_at(lambda m: m.decoder[0].layer, model, model.decoder[0].layer.with_bias(mean))
+
+
+def _stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArray) -> Stack:
+    """Fully connected. A net stands wherever a conditional has parents: a prior without context has none."""
     sizes = (n_x, *arch.n_h)
     L = len(arch.n_h)
     keys = iter(jax.random.split(key, 2 * (2 * L + 1)))
@@ -48,12 +73,73 @@ def build(arch: Architecture, n_x: int, *, n_context: int = 0, mean=None, key: P
         decoder.append(conditional(kind, sizes[l], sizes[l + 1 :] if arch.skip else sizes[l + 1 : l + 2], down))
     for k in range(L):
         encoder.append(conditional(arch.encoder, sizes[k + 1], sizes[: k + 1] if arch.skip else [sizes[k]], up))
-    model = Stack(tuple(decoder), tuple(encoder), arch.skip, n_context)
-    if mean is None:
-        return model
-    # Constant columns would put the bias at infinity: never nearer to 0 or 1 than one row in a thousand.
-    mean = jnp.clip(jnp.asarray(mean, jnp.float32), 1e-3, 1 - 1e-3)
-    return eqx.tree_at(lambda m: m.decoder[0].layer, model, model.decoder[0].layer.with_bias(mean))
+    return Stack(tuple(decoder), tuple(encoder), arch.skip, n_context)
+
+
+def _triples(sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+    return [(sizes[i], sizes[i + 1], sizes[i + 2]) for i in range(0, len(sizes), 3)]
+
+
+def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArray) -> Stack:
+    """Over images: local layers from x upwards, then fully connected ones; the decoder is the encoder's mirror.
+
+    Between two stochastic layers stand maps with a nonlinearity after each but the last, which is the layer's own U.
+    """
+    if shape is None or shape[0] * shape[1] != n_x:
+        raise DarnError("local layers are for images, but these rows have no rows and columns: leave out --local, ...")
+    if n_context:
+        raise DarnError("local layers take no context: leave out --labels")
+    keys = (jax.random.fold_in(key, i) for i in itertools.count())
+    act = ACTIVATIONS[arch.activation]
+
+    def local(grid, kernel, stride, filters):
+        return Local(grid, kernel, filters, stride=stride, period=arch.period, key=next(keys))
+
+    def mirror(m, *, bias):
+        if isinstance(m, Local):
+            return LocalTranspose(m, bias=bias, key=next(keys))
+        return Dense(m.W.shape[0], m.W.shape[1], bias=bias, key=next(keys))
+
+    def net(maps):
+        return Net(tuple(f for m in maps for f in (m, act()))) if maps else None
+
+    grid: Grid = (*shape, 1)
+    maps = []  # from the last stochastic layer upwards
+    for options in _triples(arch.local):
+        maps.append(local(grid, *options))
+        grid = maps[-1].out
+    lower = CausalLocal((*shape, 1), arch.ar[0], period=arch.ar[1]) if arch.visible == "grid" else None
+    size = n_x  # of that stochastic layer, `lower` its autoregression, None for independent units
+    kind = arch.visible
+    decoder, encoder = [], []
+    for options in (*_triples(arch.local_h), *arch.n_h):
+        if isinstance(options, tuple):
+            maps.append(local(grid, *options))
+            grid = maps[-1].out
+            n, W = math.prod(grid), CausalLocal(grid, arch.ar_h[0], period=arch.ar_h[1])
+        else:
+            widths = [math.prod(grid), *arch.n_d, options]
+            maps += [Dense(a, b, key=next(keys)) for a, b in itertools.pairwise(widths)]
+            grid, n, W = (1, 1, options), options, None
+        down = [mirror(m, bias=k > 0) for k, m in enumerate(maps)][::-1]
+        decoder.append(Conditional(_over(kind, size, lower, down[-1]), net(down[:-1])))
+        last = eqx.tree_at(lambda m: m.b, maps[-1], None)  # the layer has a bias of its own
+        encoder.append(Conditional(Factorial(n, U=last), net(maps[:-1])))
+        size, lower, kind, maps = n, W, "grid" if W is not None else arch.prior, []
+    if kind in ("grid", "factorial", "linear"):
+        top = _over(kind, size, lower, None)
+    else:
+        top = _layer(kind, size, 0, arch, next(keys))
+    return Stack((*decoder, Conditional(top)), tuple(encoder))
+
+
+def _over(kind: str, n: int, W: CausalLocal | None, U: AbstractMap | None) -> AbstractBinaryLayer:
+    """A layer with the given maps."""
+    if kind == "factorial":
+        return Factorial(n, U=U)
+    if kind in ("grid", "linear"):
+        return LinearAutoregressive(n, U=U, W=W)
+    raise DarnError(f"below another layer of a local stack a layer is linear or factorial, not {kind}")
 
 
 def fvsbn(n_x: int, *, key: PRNGKeyArray, **options) -> Stack:
@@ -94,3 +180,10 @@ def fdarn(n_x: int, n_h: int = 400, n_d: int = 500, *, key: PRNGKeyArray, **opti
     """fDARN: no deterministic layer in the decoder, so that a sparse code makes sampling cheap."""
     arch = Architecture(n_h=(n_h,), encoder_d=(n_d,), decoder_d=(), visible="factorial")
     return build(arch, n_x, key=key, **options)
+
+
+def local_darn(shape: tuple[int, int], n_h: int = 300, *, filters: int = 32, key: PRNGKeyArray, **options) -> Stack:
+    """The paper's Atari network, section 5.3: two local ReLU layers, n_h units, local autoregression of x."""
+    local = (8, 4, filters, 4, 2, filters)
+    arch = Architecture(n_h=(n_h,), n_d=(), activation="relu", visible="grid", local=local)
+    return build(arch, shape[0] * shape[1], shape=shape, key=key, **options)

@@ -247,6 +247,14 @@ MODELS = {
     "3": (_arch((2, 3, 2), visible="factorial"), 3, 0),
     "3 skip": (_arch((2, 3, 2), visible="linear", skip=True), 3, 0),
 }
+_LOCAL = {"visible": "grid", "n_d": (), "activation": "relu", "period": 2, "ar": (3, 2), "ar_h": (3, 2)}
+SHAPES = {"grid fvsbn": (2, 3), "1 local": (2, 3), "1 local, dense between": (3, 2), "2 local stochastic": (2, 3)}
+MODELS |= {
+    "grid fvsbn": (_arch(**_LOCAL), 6, 0),
+    "1 local": (_arch((3,), local=(2, 2, 2, 2, 1, 1), **_LOCAL), 6, 0),
+    "1 local, dense between": (_arch((2,), local=(3, 2, 2), **(_LOCAL | {"n_d": (3,), "visible": "factorial"})), 6, 0),
+    "2 local stochastic": (_arch((2,), local_h=(3, 2, 2), **_LOCAL), 6, 0),
+}
 DEEP = [name for name in MODELS if MODELS[name][0].n_h]
 
 
@@ -255,7 +263,9 @@ def make_model(name):
     """(model, context or None)."""
     arch, n_x, n_context = MODELS[name]
     seed = 500 + sorted(MODELS).index(name)
-    model = randomised(build(arch, n_x, n_context=n_context, key=jax.random.key(seed)), seed, scale=0.8)
+    model = randomised(
+        build(arch, n_x, n_context=n_context, shape=SHAPES.get(name), key=jax.random.key(seed)), seed, scale=0.8
+    )
     c = np.random.default_rng(seed).normal(size=n_context).astype(np.float32) if n_context else None
     return model, c
 

@@ -22,7 +22,8 @@ def noise(monkeypatch):
     def load(name, *, binarize=None, threshold=0.5, seed=0, labels=None):
         rng = np.random.default_rng(seed)
         parts = [data.Rows.from_array(rng.random((n, WIDTHS[name])) < 0.3) for n in (20, 10, 10)]
-        return data.Splits(name, *parts, binarize, sha256="noise")
+        shape = (209, 159) if name.startswith("atari") else None
+        return data.Splits(name, *parts, binarize, shape=shape, sha256="noise")
 
     monkeypatch.setattr(data, "load", load)
 
@@ -40,8 +41,8 @@ def test_recipe_trains_and_evaluates(name, noise, tmp_path):
     run = runs.open_run(tmp_path / "run")
     assert run.recipe == recipe
     assert run.model.n_x == WIDTHS[recipe.data]
-    assert run.model.n_h == recipe.n_h
-    found = likelihood.evaluate(run.model, run.splits().test.unpack()[:2])
+    assert run.model.n_h[len(recipe.local_h) // 3 :] == recipe.n_h
+    found = likelihood.evaluate(run.model, run.splits().test.unpack()[:2], n_samples=20, repeats=2)
     assert np.isfinite(found.log_p).all()
     assert found.bound >= found.nll - 1e-3
 
@@ -176,6 +177,10 @@ def test_parse_field_refuses(name, text, said):
         ({"binarize": "intensity", "visible": "nade"}, "--visible factorial"),
         ({"log_q": "entropy", "encoder": "linear"}, "--encoder factorial"),
         ({"estimator": "disarm", "encoder": "nade"}, "--encoder factorial"),
+        ({"local": (8, 4)}, "kernel,stride,filters"),
+        ({"visible": "grid", "ar": (4, 4)}, "odd kernel"),
+        ({"visible": "grid", "skip": True}, "--skip"),
+        ({"local": (3, 2, 4), "visible": "nade"}, "--visible grid or factorial"),
     ],
 )
 def test_override_refuses(fields, said):

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from darn.data import _arrays, _digits, _images, _labels, _store, _table
+from darn.data import _arrays, _atari, _digits, _images, _labels, _store, _table
 from darn.data._binarize import check_options, full_scale, to_rows
 from darn.data._check import CHOICES, check_width
 from darn.data._raw import SPLITS, Raw, divide
@@ -18,13 +18,16 @@ from darn.errors import DarnError
 
 def names() -> list[str]:
     """The sets `load` knows by name."""
-    return [*(k for k in KNOWN if k != "rcv1_valid10k"), "digits", "rcv1_valid10k"]
+    return [*(k for k in KNOWN if k != "rcv1_valid10k"), "digits", "rcv1_valid10k", *_atari.names()]
 
 
 def describe() -> list[dict]:
     """For each known set: name, columns, rows per split, whether it is here, where, and what it is."""
     out = []
     for name in names():
+        if _atari.is_atari(name):
+            out.append(_atari.describe(name))
+            continue
         if name == "digits":
             n, rows, present, where, about = 64, _digits.ROWS, True, "scikit-learn", _digits.ABOUT
         else:
@@ -55,7 +58,7 @@ def load(
     """
     check_options(binarize, threshold, seed)
     name = known_name(name_or_path)
-    if name in KNOWN and name != "mnist":
+    if name and is_published(name):
         return published(name, download, labels)
     raw, binarize = source(name_or_path, name, binarize, download, labels)
     full = full_scale(raw, binarize, threshold)
@@ -89,7 +92,7 @@ def load_rows(
         split = split or "test"
         if split not in SPLITS:
             raise DarnError(f"{name} has no split {split!r}: choose train, valid or test.")
-    if split and name in KNOWN and name != "mnist":
+    if split and name and is_published(name):
         rows = getattr(published(name, True, labels), split)
         check_width(rows.n, n, name)
         return rows
@@ -117,10 +120,17 @@ def choose(raw: Raw, split: str | None, seed: int) -> tuple[Raw, str]:
     return raw, next(iter(raw.parts))
 
 
+def is_published(name: str) -> bool:
+    """Whether the set is stored packed, with bits and splits and nothing to decide."""
+    return (name in KNOWN and name != "mnist") or _atari.is_atari(name)
+
+
 def published(name: str, download: bool, labels) -> Splits:
-    """A packed set, straight from its file: it has bits and splits and nothing to decide."""
+    """A packed set, straight from its file."""
     if labels is not None:
         raise DarnError(f"{name} has no labels to take: leave labels out.")
+    if _atari.is_atari(name):
+        return _atari.load(name)
     known = KNOWN[name]
     arrays, sha256 = _store.read_known(name, download=download)
     train, valid, test = (Rows(arrays[s], known.n) for s in SPLITS)

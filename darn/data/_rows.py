@@ -39,6 +39,14 @@ class Rows:
             return self.values.astype(np.float32) / np.float32(255)
         return np.unpackbits(self.values, axis=1, count=self.n)
 
+    def mean(self) -> np.ndarray:
+        """The mean of each column, in bounded memory."""
+        total = np.zeros(self.n)
+        step = max((1 << 28) // self.n, 1)
+        for start in range(0, len(self), step):
+            total += self.take(slice(start, start + step)).unpack().sum(axis=0, dtype=np.float64)
+        return total / max(len(self), 1)
+
     def take(self, index) -> Rows:
         """The rows at a slice, an array of row numbers or a mask, with their context and labels."""
         if isinstance(index, int | np.integer):

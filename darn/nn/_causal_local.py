@@ -39,12 +39,9 @@ class CausalLocal(AbstractCausalMap):
     def width(self):
         # The input's windows in `__call__`, or what `chain` keeps: fronts by rows, twice.
         rows, columns, channels = self.grid
-        th, tw = self._tile()
+        th, tw = (tile_within(p, self.tile, n)[1] for p, n in zip(self.W.shape, self.grid[:2]))
         patches = -(-self.n // (th * tw)) * (th + self.r) * (tw + 2 * self.r)
         return max(patches, 2 * channels * rows * (columns + (self.r + 1) * rows))
-
-    def _tile(self) -> tuple[int, int]:
-        return tile_within(self.W.shape[0], self.tile), tile_within(self.W.shape[1], self.tile)
 
     def _sees(self) -> np.ndarray:
         """Which places of the window come before the unit: (r+1, k, C, C)."""
@@ -61,7 +58,7 @@ class CausalLocal(AbstractCausalMap):
     def __call__(self, y):
         x = y.reshape(self.grid)
         r = self.r
-        out = local_product(x, self.weights(), self.grid[:2], stride=1, before=(r, r), tile=self._tile())
+        out = local_product(x, self.weights(), self.grid[:2], stride=1, before=(r, r), tile=self.tile)
         return out.reshape(-1)
 
     def outgoing(self, j):
@@ -109,7 +106,7 @@ class CausalLocal(AbstractCausalMap):
             valid = (row < rows) & (column >= 0) & (column < columns)
             zero = jnp.zeros_like(t)
 
-            def at(w, t=t, first=first, zero=zero, m=m):
+            def at(w):
                 return lax.dynamic_slice(w, (t % Q, first, *(zero,) * (w.ndim - 2)), (1, m, *w.shape[2:]))[0]
 
             back = lax.dynamic_slice(y, (t, first, zero), (reach, m + r, C))

@@ -5,9 +5,12 @@ A grid is (rows, columns, channels). Its units come row by row, and the channels
 
 Cell (i, j) of the output has the weights of its phase (i % P, j % P), P being the period: 1 is a convolution, the size
 of the grid (or more) unties all cells. Phases of a `tile` side by side share one window of the input, so that the
-product is one batched matrix product over the P^2 / tile^2 tiles of a period. A larger tile repeats less of the input
-in memory and makes wider matrices, at the price of zeros in them; the result is the same.
+product is one batched matrix product over the P^2 / tile^2 tiles of a period (a shorter period than the tile is
+repeated to fill it). A larger tile repeats less of the input in memory and makes wider matrices, at the price of zeros
+in them; the result is the same.
 """
+
+import math
 
 import equinox as eqx
 import jax
@@ -49,9 +52,10 @@ def windows(x: Array, axis: int, n: int, step: int, width: int) -> Array:
     return lax.slice_in_dim(x, 0, width, axis=axis + 1)
 
 
-def tile_within(period: int, tile: int) -> int:
-    """The largest divisor of the period that is no larger than `tile`."""
-    return next(t for t in range(min(tile, period), 0, -1) if period % t == 0)
+def tile_within(period: int, tile: int, size: int) -> tuple[int, int]:
+    """(times, side): how often a period smaller than `tile` is repeated, and the side of the tiles that divide it."""
+    times = max(min(tile, size) // period, 1)
+    return times, next(t for t in range(min(tile, times * period), 0, -1) if times * period % t == 0)
 
 
 def local_product(
@@ -61,11 +65,12 @@ def local_product(
     *,
     stride: int,
     before: tuple[int, int],
-    tile: tuple[int, int],
+    tile: int,
 ) -> Float[Array, "Ho Wo F"]:
     """Output (i, j) is the kernel of its phase on the input from (i, j) * stride - before on; zeros beyond edges."""
+    (down, th), (across, tw) = (tile_within(p, tile, n) for p, n in zip(W.shape, size))
+    W = jnp.tile(W, (down, across, 1, 1, 1, 1))
     P, Q, kh, kw, C, F = W.shape
-    th, tw = tile
     gh, gw = P // th, Q // tw  # tiles in a period
     bh, bw = -(-size[0] // P), -(-size[1] // Q)  # periods in the output
     wh, ww = (th - 1) * stride + kh, (tw - 1) * stride + kw
@@ -119,18 +124,15 @@ class Local(AbstractMap):
     @property
     def width(self):
         cells = self.out[0] * self.out[1]
-        k, t, C = self.W.shape[2], self._tile(), self.grid[2]
-        return cells * C * (-(-k // t[0]) + self.stride) * (-(-k // t[1]) + self.stride)
-
-    def _tile(self) -> tuple[int, int]:
-        return tile_within(self.W.shape[0], self.tile), tile_within(self.W.shape[1], self.tile)
+        sides = (tile_within(p, self.tile, n)[1] for p, n in zip(self.W.shape, self.out[:2]))
+        return cells * self.grid[2] * math.prod(-(-self.W.shape[2] // t) + self.stride for t in sides)
 
     def product(self, x: Float[Array, "H W C"]) -> Float[Array, "Ho Wo F"]:
         """W x, the linear part, on grids."""
         k, s = self.W.shape[2], self.stride
         rows, columns, _ = self.out
-        before = tuple(max((n - 1) * s + k - m, 0) // 2 for n, m in zip((rows, columns), self.grid))
-        return local_product(x, self.W, (rows, columns), stride=s, before=before, tile=self._tile())  # pyright: ignore
+        above, left = (max((n - 1) * s + k - m, 0) // 2 for n, m in zip((rows, columns), self.grid))
+        return local_product(x, self.W, (rows, columns), stride=s, before=(above, left), tile=self.tile)
 
     def __call__(self, c):
         out = self.product(c.reshape(self.grid))

@@ -1,5 +1,6 @@
 """Recipes: one recipe, one published number. Plain data, no numerics imported."""
 
+from darn.recipes._atari import ATARI_BOUNDS as ATARI_BOUNDS
 from darn.recipes._base import Recipe as Recipe
 from darn.recipes._base import fields_of as fields_of
 from darn.recipes._base import override as override

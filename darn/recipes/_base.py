@@ -37,6 +37,8 @@ class Recipe(Architecture, Training):
             n_nade=small(self.n_nade),
             n_orderings=min(self.n_orderings, 2),
             n_components=min(self.n_components, 4),
+            local=tuple(min(v, 4) if i % 3 == 2 else v for i, v in enumerate(self.local)),
+            local_h=tuple(min(v, 2) if i % 3 == 2 else v for i, v in enumerate(self.local_h)),
             epochs=2,
             validate_every=1,
         )
@@ -129,6 +131,11 @@ _RANGES = [
     ("seed", lambda v: 0 <= v < 2**31, "a number from 0 to 2147483647"),
     ("checkpoint_every", lambda v: v >= 0, "0 or more"),
     ("patience", lambda v: v >= 0, "0 or more"),
+    ("period", lambda v: v >= 1, "at least 1"),
+    ("local", lambda v: len(v) % 3 == 0, "kernel,stride,filters for each layer"),
+    ("local_h", lambda v: len(v) % 3 == 0, "kernel,stride,filters for each layer"),
+    ("ar", lambda v: len(v) == 2 and v[0] % 2 == 1, "an odd kernel and a period, such as 15,14"),
+    ("ar_h", lambda v: len(v) == 2 and v[0] % 2 == 1, "an odd kernel and a period, such as 7,8"),
     ("weight_decay", lambda v: 0 <= v < math.inf, "0 or more"),
     ("l1", lambda v: 0 <= v < math.inf, "0 or more"),
     ("noise_sigma", lambda v: 0 < v < math.inf, "above 0"),
@@ -149,8 +156,14 @@ def override(recipe: Recipe, values: dict) -> Recipe:
         raise DarnError("--log_q entropy needs --encoder factorial: other encoders have no closed form")
     if recipe.log_q == "entropy" and recipe.estimator not in ("darn", "straight_through"):
         raise DarnError(f"--log_q entropy goes with --estimator darn or straight_through, not {recipe.estimator}")
-    if recipe.sparsity and not recipe.n_h:
+    if recipe.sparsity and not (recipe.n_h or recipe.local_h):
         raise DarnError("--sparsity needs a stochastic layer: give --n_h")
     if recipe.estimator == "disarm" and not factorial:
         raise DarnError("--estimator disarm needs --encoder factorial")
+    if recipe.is_local:
+        if recipe.visible not in ("grid", "factorial"):
+            raise DarnError(f"local layers go with --visible grid or factorial, not {recipe.visible}")
+        for name, usual in (("encoder", "factorial"), ("skip", False), ("labels", None)):
+            if getattr(recipe, name) != usual:
+                raise DarnError(f"--{name} does not go with local layers or --visible grid: leave it out")
     return recipe

@@ -5,6 +5,7 @@ import difflib
 from pathlib import Path
 
 from darn.errors import DarnError
+from darn.recipes._atari import ATARI
 from darn.recipes._base import Recipe
 from darn.recipes._baselines import BASELINES
 
@@ -117,7 +118,7 @@ RECIPES: dict[str, Recipe] = {
     ),
 }
 
-RECIPES |= BASELINES
+RECIPES |= ATARI | BASELINES
 
 # What an own file is trained with, unless fields say otherwise.
 OWN = Recipe(

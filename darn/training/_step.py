@@ -253,7 +253,7 @@ class Program:
         """The description length of every row, a mean over n_samples encodings; the same bits at every call."""
         model = self.model(params)
         loss = make_loss("darn", n_samples=n_samples)
-        size = min(500, len(rows))
+        size = max(min(500, len(rows), (1 << 28) // (model.width * n_samples)), 1)
         n_chunks = -(-len(rows) // size)
         price = jnp.zeros(model.n_layers)
         seed = self.config.seed if seed is None else seed

@@ -1,0 +1,66 @@
+"""The commands behind section 5.3: recording frames, and the figures."""
+
+from pathlib import Path
+
+from darn import commands
+from darn.commands import _check_seed, _say, _use_device
+from darn.errors import DarnError
+
+
+def data_sets(args) -> None:
+    """`darn data`: records where a game is asked for."""
+    return _record(args) if args.name == "atari" or args.game else commands.data_sets(args)
+
+
+def _record(args) -> None:
+    if args.name not in ("atari", None):
+        raise DarnError(f"--game goes with `darn data atari`, not with {args.name}")
+    from darn.data import GAMES
+
+    if not args.game:
+        raise DarnError(f"say which game to record with --game: {', '.join(GAMES)}, or all")
+    games = list(GAMES) if args.game == "all" else [g for g in args.game.split(",") if g]
+    if args.frames < 20:
+        raise DarnError(f"--frames must be at least 20, not {args.frames}")
+    if args.processes is not None and args.processes < 1:
+        raise DarnError(f"--processes must be at least 1, not {args.processes}")
+    _check_seed(args)
+    from tqdm import tqdm
+
+    from darn.data import record_atari
+
+    with tqdm(total=args.frames * len(games), desc="recording", unit=" frames", disable=None) as bar:
+        made = record_atari(
+            games,
+            args.frames,
+            seed=args.seed,
+            processes=args.processes,
+            progress=lambda count: bar.update(min(count, bar.total - bar.n)),
+        )
+    facts = {"games": games, "frames": args.frames, "seed": args.seed, "files": [str(p) for p in made]}
+    _say(args, facts, *(f"{args.frames:,} frames of {g} in {p}" for g, p in zip(games, made)))
+
+
+# ---------------------------------------------------------------- reproduce
+
+TARGETS = ("atari", "fig3", "fig4", "fig5")
+
+
+def reproduce(args) -> int:
+    """Trains what is missing (or goes on with it), scores it, draws it; results are JSON and PNG under --results."""
+    from darn.recipes import ATARI_BOUNDS
+
+    games = [g for g in (args.rows or ",".join(ATARI_BOUNDS)).split(",") if g]
+    for game in games:
+        if game not in ATARI_BOUNDS:
+            raise DarnError(f"the paper has no game {game!r}: it has {', '.join(ATARI_BOUNDS)}")
+    _use_device(args)
+    from darn import atari
+
+    book = atari.Book(Path(args.runs), Path(args.results) / "atari", tiny=args.tiny, progress=not args.quiet)
+    if args.what in ("atari", "fig3"):
+        found = {game: book.game(game) if args.what == "atari" else book.figure3(game) for game in games}
+    else:
+        found = {args.what: book.figure4() if args.what == "fig4" else book.figure5()}
+    _say(args, found, *(line for name, row in found.items() for line in atari.lines(name, row)))
+    return 0

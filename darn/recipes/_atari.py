@@ -1,0 +1,55 @@
+"""Section 5.3: frames of five Atari games, and the Freeway networks of figures 4 and 5."""
+
+import dataclasses
+
+from darn.recipes._base import Recipe
+
+ATARI_BOUNDS = {"freeway": 19.9, "pong": 23.7, "space_invaders": 113.0, "riverraid": 139.4, "seaquest": 217.9}
+
+# Two local ReLU layers of 32 filters (kernel 8, stride 4; kernel 4, stride 2; period 8), 300 fully connected units with
+# an autoregressive prior, the mirrored decoder, autoregression of the pixels with kernel 15 and period 14. Learning is
+# ours, the paper does not state its own.
+_NETWORK = Recipe(
+    n_h=(300,),
+    n_d=(),
+    activation="relu",
+    visible="grid",
+    local=(8, 4, 32, 4, 2, 32),
+    period=8,
+    ar=(15, 14),
+    optimizer="adam",
+    lr=1e-3,
+    schedule="cosine",
+    epochs=200,
+    validate_every=5,
+    average=0.999,
+)
+# Three stochastic layers: 7x7 and 21x21 local ones with local autoregression, 100 fully connected units on top, a price
+# on activity. Strides and filters are ours: 53x40 cells of 4, 14x10 cells of 8.
+_DEEP = dataclasses.replace(
+    _NETWORK,
+    data="atari/freeway",
+    n_h=(100,),
+    local=(),
+    local_h=(7, 4, 4, 21, 4, 8),
+    ar_h=(7, 8),
+    sparsity=0.05,
+    epochs=100,
+)
+
+ATARI: dict[str, Recipe] = {
+    f"atari/{game}": dataclasses.replace(
+        _NETWORK,
+        data=f"atari/{game}",
+        paper_bound=bound,
+        promise=f"Figure 3, {game}: bound {bound} nats",
+    )
+    for game, bound in ATARI_BOUNDS.items()
+}
+ATARI |= {
+    "atari/freeway-3": dataclasses.replace(_DEEP, promise="Figures 4 and 5: Freeway, three stochastic layers"),
+    "atari/freeway-2": dataclasses.replace(_DEEP, n_h=(), promise="Figure 5: Freeway, without the top layer"),
+    "atari/freeway-1": dataclasses.replace(
+        _DEEP, n_h=(), local_h=_DEEP.local_h[:3], promise="Figure 5: Freeway, without the top two layers"
+    ),
+}
