@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,5 +31,9 @@ bench: $(STAMP)  ## one JSON and one table, each figure beside what one would wr
 	$(BIN)/python -m benchmarks.codec coders
 	$(BIN)/python -m benchmarks.codec sizes
 
+docs: $(STAMP)  ## the documentation, into site/index.html
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs site

@@ -1,32 +1,94 @@
-"""What the README shows, runs; what it links to, exists."""
+"""What the README and the documentation show, runs; what they link to, exists; the site builds clean."""
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import helpers
+import numpy as np
 import pytest
+import test_layers
 
+from darn import cli, data
 from darn.cli import _parser
+from darn.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = {p.name: p.read_text() for p in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+# Of the shell lines only the size is changed, so that they run in seconds.
+SMALLER = {
+    "train": ["--tiny", "--quiet"],
+    "eval": ["--samples", "5", "--repeats", "2", "--every", "50"],
+    "report": ["--rows", "10", "--samples", "5", "--repeats", "2"],
+    "compare": ["--rows", "10", "--samples", "5", "--repeats", "2"],
+}
 
 
-def test_python_snippets_run(monkeypatch, tmp_path, capsys):
+def blocks(page):
+    return [(kind, text) for kind, text in BLOCK.findall(PAGES[page]) if kind in ("python", "sh")]
+
+
+def shell_lines(text):
+    return [line for line in text.splitlines() if line.startswith("darn ")]
+
+
+def test_every_block_says_what_it_is():
+    """No snippet escapes for want of a language."""
+    for page, text in PAGES.items():
+        assert {kind for kind, _ in BLOCK.findall(text)} <= {"python", "sh", "bibtex", "text"}, page
+        assert text.count("```") == 2 * len(BLOCK.findall(text)), page
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder as a reader would have it: a file or two of one's own, and what the repository holds."""
+    bits = (np.random.default_rng(0).random((60, 6)) < 0.5).astype(int)
+    for name in ("my.csv", "my_other_rows.csv"):
+        np.savetxt(tmp_path / name, bits, fmt="%d", delimiter=",")
+    (tmp_path / "results").symlink_to(ROOT / "results")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-    assert re.search(r"-log p 1\d\.\d+ ± \d", capsys.readouterr().out)  # between 10 and 20 nats: it has learned
+    return tmp_path
 
 
-def shell_lines() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("darn ")]
+def absent(line, missing):
+    """Whether a line needs a published data set that is not on this machine, or a run trained on one."""
+    words = shlex.split(line, comments=True)[1:]
+    sets = {s["name"] for s in data.describe() if not s["present"]}
+    for word in words[1:]:
+        name = word.removeprefix("runs/").split("/")[-1].removesuffix(".safetensors")
+        needs = RECIPES[name].data if name in RECIPES else name
+        if needs in sets and words[0] != "recipes":
+            missing.append(needs)
+            return True
+    return False
 
 
-@pytest.mark.parametrize("line", shell_lines())
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+def test_snippets_run(page, folder, capsys):
+    space, missing = {}, []
+    for kind, text in blocks(page):
+        if kind == "python":
+            exec(compile(text, page, "exec"), space)
+            continue
+        for line in shell_lines(text):
+            if absent(line, missing):
+                continue
+            words = shlex.split(line, comments=True)[1:]
+            assert cli.main([*words, *SMALLER.get(words[0], [])]) == 0, (line, capsys.readouterr().err)
+    if page == "README.md":  # between 10 and 20 nats: it has learned
+        assert re.search(r"-log p 1\d\.\d+ ± \d", capsys.readouterr().out)
+    if missing:
+        pytest.skip(f"all but the lines about {', '.join(sorted(set(missing)))}, which DARN_DATA does not hold")
+
+
+@pytest.mark.parametrize("line", [line for page in PAGES for _, text in blocks(page) for line in shell_lines(text)])
 def test_shell_lines_parse(line):
     words = shlex.split(line, comments=True)[1:]
     args, unknown = _parser().parse_known_args(words)
@@ -34,11 +96,118 @@ def test_shell_lines_parse(line):
     assert unknown == []
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
-def test_links_lead_somewhere(target):
-    assert target.startswith("https://") or (ROOT / target).exists()
+def test_make_targets_exist():
+    known = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {w for text in PAGES.values() for w in re.findall(r"^`?make (\w+)", text, re.MULTILINE)}
+    assert named
+    assert named <= known
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(test_\w+\.py)`", (ROOT / "docs/paper_map.md").read_text()))))
+def links():
+    for page, text in PAGES.items():
+        here = ROOT if page == "README.md" else ROOT / "docs"
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", BLOCK.sub("", text)):
+            yield pytest.param(here, target, id=f"{page}: {target}")
+
+
+@pytest.mark.parametrize(("here", "target"), list(links()))
+def test_links_lead_somewhere(here, target):
+    assert target.startswith("https://") or (here / target).exists()
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(test_\w+\.py)`", PAGES["paper_map.md"]))))
 def test_the_paper_map_names_tests_that_exist(name):
     assert (ROOT / "tests" / name).exists()
+
+
+# ---------------------------------------------------------------- the layer of "Add a layer"
+
+LAWS = [
+    test_layers.test_probabilities_sum_to_one,
+    test_layers.test_batches_are_rows,
+    test_layers.test_samples_follow_log_prob,
+    test_layers.test_logits_ignore_their_own_and_later_units,
+    test_layers.test_start_read_write_equals_logits,
+    test_layers.test_log_prob_is_the_chain_rule_over_logits,
+    test_layers.test_chain_equals_start_read_write,
+    test_layers.test_sample_is_the_chain_over_uniform_numbers,
+    test_layers.test_most_probable_follows_its_own_path,
+    test_layers.test_scores_and_slopes_are_finite_at_extreme_logits,
+    test_layers.test_bias_from_mean,
+]
+
+
+@pytest.fixture(scope="module")
+def urn():
+    space = {}
+    exec(compile(blocks("extend.md")[0][1], "extend.md", "exec"), space)
+    cls = space["Urn"]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, n_c in (("urn", 0), ("urn | c", helpers.N_C)):
+            patch.setitem(helpers.LAYERS, name, lambda key, n_c=n_c: cls(5, n_c, key=key))
+        yield
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("name", ["urn", "urn | c"])
+def test_the_layer_of_the_documentation_obeys_the_laws(urn, law, name):
+    law(name)
+
+
+def test_that_layer_takes_fifty_lines_or_fewer():
+    assert len(blocks("extend.md")[0][1].splitlines()) <= 50
+
+
+# ---------------------------------------------------------------- the site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocs", reason="the documentation's tools are not installed: pip install -e '.[docs]'")
+    pytest.importorskip("latex2mathml", reason="the documentation's tools are not installed: pip install -e '.[docs]'")
+    pytest.importorskip("mkdocstrings", reason="the documentation's tools are not installed: pip install -e '.[docs]'")
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    yield out
+    shutil.rmtree(out)
+
+
+def test_the_site_builds_clean(site):
+    for page in PAGES:
+        if page != "README.md":
+            assert (site / page.replace(".md", ".html")).exists()
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site):
+    for path in site.glob("*.html"):
+        text = path.read_text()
+        fetched = re.findall(r'<(?:script|img|iframe)[^>]*src="([^"]+)"', text)
+        fetched += re.findall(r'<link[^>]*rel="stylesheet"[^>]*href="([^"]+)"', text)
+        assert fetched
+        assert not [u for u in fetched if re.match(r"(https?:)?//", u)], path.name
+
+
+def test_equations_are_drawn_by_the_browser(site):
+    for page in ("paper", "gradient"):
+        text = (site / f"{page}.html").read_text()
+        assert text.count("<math") >= 8
+        visible = re.sub(r"<(pre|code|script|math)\b.*?</\1>", "", text, flags=re.DOTALL)
+        assert "$" not in visible
+        assert "\\frac" not in re.sub(r"<annotation.*?</annotation>", "", visible)
+
+
+def test_every_public_name_is_in_the_reference(site):
+    import darn
+
+    text = (site / "api.html").read_text()
+    missing = [name for name in darn._HOMES if f">{name}<" not in text and f".{name}" not in text]
+    # the table of recipes is data, shown by `darn recipes`
+    assert set(missing) <= {"RECIPES"}

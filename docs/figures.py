@@ -1,0 +1,75 @@
+"""Pictures of the documentation, from the committed measurements: python docs/figures.py"""
+
+import json
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+HERE = Path(__file__).parent
+GREY, TEAL, ORANGE = "#808782", "#118c85", "#ce6c34"  # seen on light paper and on dark
+STYLE = {
+    "svg.hashsalt": "darn",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "text.color": GREY,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": GREY,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def save(figure, name: str) -> None:
+    figure.savefig(HERE / "images" / f"{name}.svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
+    plt.close(figure)
+
+
+def one_unit() -> None:
+    """The mean of each estimator for one unit and a cubic f, against the exact derivative."""
+    q = np.linspace(0.001, 0.999, 200)
+    f, slope = lambda h: h**3, lambda h: 3 * h**2
+    exact = q * (1 - q) * (f(1) - f(0))
+    darn = 0.5 * q * (1 - q) * (slope(1) + slope(0))
+    through = q * (1 - q) * (q * slope(1) + (1 - q) * slope(0))
+    figure, axes = plt.subplots(figsize=(6.4, 3.2))
+    axes.plot(q, exact, color=GREY, lw=2, label="exact: q(1−q)(f(1) − f(0))")
+    axes.plot(q, darn, color=TEAL, lw=2, label="the paper's, in the mean")
+    axes.plot(q, through, color=ORANGE, lw=2, label="straight-through, in the mean")
+    axes.set(xlabel="q, the probability of h = 1", ylabel="derivative by the logit", xlim=(0, 1), ylim=(0, None))
+    axes.legend(frameon=False, labelcolor=GREY, loc="lower center", bbox_to_anchor=(0.5, 1))
+    save(figure, "one_unit")
+
+
+def bench() -> None:
+    """Bias and variance of the encoder's gradient, as measured."""
+    rows = json.loads((HERE.parent / "results/bench/estimators.json").read_text())["rows"]
+    rows = [r for r in rows if r["model"] == "two stochastic layers"]
+    names = list(dict.fromkeys(r["estimator"] for r in rows))
+    figure, (left, right) = plt.subplots(2, 1, figsize=(6.4, 7), sharey=True)
+    for shift, weights, colour in ((-0.2, "random", ORANGE), (0.2, "trained", TEAL)):
+        found = {r["estimator"]: r["encoder"] for r in rows if r["weights"] == weights}
+        y = np.arange(len(names)) + shift
+        left.barh(y, [found[n]["relative_bias"] for n in names], 0.36, color=colour, label=f"{weights} weights")
+        left.plot([found[n]["floor"] for n in names], y, "|", ms=13, mew=2, color="#404642")
+        share = [found[n]["variance"] / found[n]["squared_norm"] for n in names]
+        right.barh(y, share, 0.36, color=colour)
+    left.set_yticks(range(len(names)), names)
+    left.invert_yaxis()
+    left.set_xlabel("relative bias; the mark is what noise alone would show")
+    right.set_xlabel("variance / squared gradient")
+    right.set_xscale("log")
+    left.legend(frameon=False, labelcolor=GREY, loc="lower center", bbox_to_anchor=(0.4, 1), ncols=2)
+    save(figure, "estimators")
+
+
+if __name__ == "__main__":
+    with plt.rc_context(STYLE):
+        one_unit()
+        bench()
