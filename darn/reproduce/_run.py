@@ -145,8 +145,8 @@ def score(model: Stack, x, context, protocol: Protocol) -> likelihood.Likelihood
     method = likelihood.method_for(model) if protocol.method == "auto" else protocol.method
     if method == "exact":
         return likelihood.exact(model, x, context=context)
-    options = {"n_samples": protocol.n_samples, "repeats": protocol.repeats, "seed": protocol.seed}
-    return likelihood.importance(model, x, context=context, **options)
+    S, R = protocol.n_samples, protocol.repeats
+    return likelihood.importance(model, x, context=context, n_samples=S, repeats=R, seed=protocol.seed)
 
 
 def quick(run: Run, seed: int = 0) -> dict:
