@@ -107,7 +107,7 @@ def _figures(p: Page, every, names, same: bool) -> None:
             (f"{code:.2f}" if deep else "–", code),
             (str(sum(s.run.model.n_h)), sum(s.run.model.n_h)),
             (f"{weights:,}", weights),
-            (f"{took:,.0f}" if took else "–", took or 0),
+            (f"{took:,.1f}" if took else "–", took or 0),
         ]
         if same:
             d, half = _paired(s, every[0]) if i else (0.0, 0.0)
@@ -128,7 +128,8 @@ def _curves(p: Page, every, names) -> None:
     for i, (s, name) in enumerate(zip(every, names)):
         if s.history:
             x, y = zip(*((r["epoch"], r["valid"]["bound"]) for r in s.history))
-            series.append({"name": name, "x": x, "y": y, "hue": (178 + 360 * i * 0.381966) % 360})
+            look = {"hue": (178 + 137.5 * i) % 360} if i else {"colour": "accent"}  # hues a golden angle apart
+            series.append({"name": name, "x": x, "y": y, **look})
     spec = {
         "kind": "lines",
         "series": series,
@@ -138,7 +139,7 @@ def _curves(p: Page, every, names) -> None:
         "zoom": True,
     }
     said = "; ".join(f"{q['name']} ends at {q['y'][-1]:.2f}" for q in series)
-    p.section("learning", "Learning", p.chart("bound", spec, said, "Validation bound.", controls=True, legend=True))
+    p.section("learning", "Learning", p.chart("bound", spec, said, "Validation bound.", controls=True))
 
 
 def _samples(p: Page, every, names) -> None:

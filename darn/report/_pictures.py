@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from darn.errors import DarnError
 from darn.report._html import Page, difference, esc, img, signed
 from darn.report._stack import stack_figure
 from darn.report._view import View, counted, histogram, slider
@@ -124,8 +125,11 @@ def completion_section(p: Page, s, view: View) -> None:
     first = view.shape[0] // 2 * view.shape[1] if view.image else view.n // 2
     holes = x.copy()
     holes[:, first:] = np.nan
-    found = np.asarray(complete(s.run.model, holes, n=3, context=context, seed=0).x)  # (rows, 3, n_x)
-    lines = [("seen", np.where(np.isnan(holes), 0.5, holes), "what is left of row")]
+    try:
+        found = np.asarray(complete(s.run.model, holes, n=3, context=context, seed=0).x)  # (rows, 3, n_x)
+    except DarnError:  # a kind of layer that cannot be completed
+        return
+    lines = [("seen", np.where(np.isnan(holes), 0.2, holes), "what is left of row")]
     lines += [(f"completion {k + 1}", found[:, k], f"completion {k + 1} of row") for k in range(found.shape[1])]
     lines.append(("truth", x, f"{s.split} row"))
     where = "The lower half" if view.image else "The second half of the columns"

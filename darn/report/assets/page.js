@@ -91,7 +91,8 @@
       const f = frame(plot, 300, { l: 46, r: 14, t: 28, b: 44 }), { svg, box } = f;
       const series = spec.series.filter((s) => !state.hidden.has(s.name));
       const xs = series.flatMap((s) => s.x), first = Math.min(...xs), last = Math.max(...xs);
-      const from = state.zoom ? first + (last - first) * .15 : first;
+      const shortest = Math.min(...series.map((s) => Math.max(...s.x)));
+      const from = state.zoom && series.length ? first + (shortest - first) * .15 : first;
       const seen = series.flatMap((s) => s.y.filter((v, i) => v !== null && s.x[i] >= from));
       let lo = Math.min(...seen), hi = Math.max(...seen);
       if (!seen.length) { lo = 0; hi = 1; }
