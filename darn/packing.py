@@ -23,7 +23,7 @@ from darn.report import write_rows
 
 IMAGES = (".png", ".pbm")
 TILE = (16, 16)  # of large images, where no model says otherwise
-_CHUNK = 1 << 24  # values of an array on disk that are looked at together
+_CHUNK = 1 << 22  # values of an array on disk that are looked at together
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _from_stdin(n: int | None, shape, split) -> Source:
 
 
 def _array(path: Path, n: int | None) -> Source:
-    """A .npy, mapped into memory: never more than a part of it is read."""
+    """A .npy, of which never more than a part is in memory."""
     try:
         X = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as e:
@@ -93,7 +93,8 @@ def _array(path: Path, n: int | None) -> Source:
 
     def parts():
         for i in range(0, len(X), step):
-            part = np.asarray(X[i : i + step]).reshape(-1, width)
+            # Mapped anew for every part: pages of a map that stays open count as this process's memory.
+            part = np.array(np.load(path, mmap_mode="r")[i : i + step]).reshape(-1, width)
             if ((part != 0) & (part != 1)).any():
                 raise DarnError(f"{path} has values other than 0 and 1: make it binary first")
             yield part.astype(np.uint8)
