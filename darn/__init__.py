@@ -31,8 +31,21 @@ _HOMES = {
     "load_model": "model_file",
     "save_model": "model_file",
     "open_run": "runs",
+    "load": "runs",
+    "complete": "completion",
 }
-_MODULES = ("baselines", "data", "gradients", "layers", "likelihood", "nn", "objective", "recipes", "report")
+_MODULES = (
+    "baselines",
+    "completion",
+    "data",
+    "gradients",
+    "layers",
+    "likelihood",
+    "nn",
+    "objective",
+    "recipes",
+    "report",
+)
 _MODULES += ("runs", "sampling", "training", "zoo")
 
 __all__ = [*_HOMES, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from darn.config import Architecture
-from darn.layers import NADE, AbstractBinaryLayer, EoNADE, Factorial, LinearAutoregressive, Mixture
+from darn.errors import DarnError
+from darn.layers import NADE, AbstractBinaryLayer, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot
 from darn.model import Conditional, Stack
 from darn.nn import Net
 
@@ -25,12 +26,15 @@ def _layer(kind: str, n: int, n_c: int, arch: Architecture, key: PRNGKeyArray) -
     raise ValueError(f"no layer is called {kind!r}")
 
 
-def build(arch: Architecture, n_x: int, *, n_context: int = 0, mean=None, key: PRNGKeyArray) -> Stack:
+def build(arch: Architecture, n_x: int, *, n_context: int = 0, mean=None, groups=None, key: PRNGKeyArray) -> Stack:
     """The stack that `arch` describes over n_x visible units.
 
-    `mean`: the training rows' mean, from which the visible biases start. A net stands wherever a conditional has
-    parents: a prior without context has none.
+    `mean`: the training rows' mean, from which the visible biases start. `groups`: sizes of adjacent groups of visible
+    units of which exactly one is on (`OneHot`). A net stands wherever a conditional has parents: a prior without
+    context has none.
     """
+    if groups is not None and arch.visible == "eonade":
+        raise DarnError("--visible eonade has no order to settle groups in: choose linear, nade or factorial")
     sizes = (n_x, *arch.n_h)
     L = len(arch.n_h)
     keys = iter(jax.random.split(key, 2 * (2 * L + 1)))
@@ -48,6 +52,8 @@ def build(arch: Architecture, n_x: int, *, n_context: int = 0, mean=None, key: P
         decoder.append(conditional(kind, sizes[l], sizes[l + 1 :] if arch.skip else sizes[l + 1 : l + 2], down))
     for k in range(L):
         encoder.append(conditional(arch.encoder, sizes[k + 1], sizes[: k + 1] if arch.skip else [sizes[k]], up))
+    if groups is not None:
+        decoder[0] = Conditional(OneHot(decoder[0].layer, groups), decoder[0].net)
     model = Stack(tuple(decoder), tuple(encoder), arch.skip, n_context)
     if mean is None:
         return model

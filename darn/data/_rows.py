@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from darn.data._check import check_bits, check_lengths, matrix
+from darn.data._schema import Schema
 from darn.errors import DarnError
 
 
@@ -67,6 +68,7 @@ class Splits:
     sha256: str | None = None  # of the file read
     columns: tuple[str, ...] | None = None
     source: str = ""
+    schema: Schema | None = None  # how a table's columns became units, where they were not bits
     classes: tuple[str, ...] | None = None  # what the numbers in Rows.labels (and the one-hot context) stand for
 
 
