@@ -31,10 +31,13 @@ _HOMES = {
     "load_model": "model_file",
     "save_model": "model_file",
     "open_run": "runs",
+    "load": "runs",
+    "complete": "completion",
 }
 _MODULES = (
     "baselines",
     "codec",
+    "completion",
     "data",
     "gradients",
     "layers",

@@ -24,6 +24,17 @@ class _Parser(argparse.ArgumentParser):
         raise DarnError(f"{message}; `{self.prog} --help` shows how")
 
 
+def _later(name: str):
+    """A command of a module that is loaded when the command runs."""
+
+    def run(args):
+        from darn import commands_complete
+
+        return getattr(commands_complete, name)(args)
+
+    return run
+
+
 def _parser() -> _Parser:
     top = _Parser(
         prog="darn",
@@ -270,6 +281,28 @@ def _parser() -> _Parser:
         ("models", {"metavar": "RUN", "nargs": "+", "help": "run folders or model files"}),
         "comparison.html",
     )
+
+    p = command(
+        "complete",
+        _later("complete"),
+        "fill in what is missing, several times over",
+        "  darn complete runs/pets pets_with_holes.csv -n 5 --out filled.csv\n"
+        "  darn complete mnist-500 --hide lower --every 500 -n 10 --out halves.png",
+    )
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a ready model's name")
+    p.add_argument("data", nargs="?", help="rows with holes: empty cells of a .csv, NaN of a .npy")
+    p.add_argument("--hide", metavar="WHAT", help="hide of whole rows: lower, upper, left, right, or columns by name")
+    p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
+    p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")
+    p.add_argument("-n", type=int, default=1, help="completions of each row (default 1)")
+    p.add_argument("--samples", type=int, default=100, help="importance samples a row (default 100)")
+    p.add_argument("--sweeps", type=int, default=5, help="Gibbs sweeps that refine them (default 5)")
+    p.add_argument("--seed", type=int, default=0, help="the same seed, the same completions")
+    p.add_argument("--baselines", action="store_true", help="with --hide: beside a mixture of Bernoullis")
+    p.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy (rows, n, columns) or FILE.csv")
+    computing(p)
+
+    command("models", _later("models"), "list the ready models", "  darn models\n  darn eval mnist-500 --every 50")
     return top
 
 

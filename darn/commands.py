@@ -216,7 +216,7 @@ def _eval_lines(facts, found):
 
 
 def sample(args) -> None:
-    from darn.report import ARCHIVES, PICTURES, TABLES, check_output, write_arrays, write_rows, write_table
+    from darn.report import ARCHIVES, PICTURES, TABLES, check_output, write_arrays, write_rows, write_table, write_words
 
     check_output(args.out, PICTURES)
     check_output(args.log_prob, TABLES)
@@ -226,7 +226,7 @@ def sample(args) -> None:
         raise DarnError(f"-n must be at least {least}, not {args.n}")
     _check_seed(args)
     _use_device(args)
-    from darn import sampling
+    from darn import sampling, synthetic
     from darn.runs import open_run
 
     run = open_run(args.model)
@@ -236,15 +236,21 @@ def sample(args) -> None:
         found, cost = _sparse(run.model, args, context)
     else:
         found = sampling.sample(run.model, args.n, seed=args.seed, context=context, log_prob=bool(args.log_prob))
-    write_rows(args.out, found.x, shape=run.shape, columns=run.columns)
+    facts = {"rows": args.n, "seed": args.seed, "out": args.out} | cost
+    lines = [f"{args.n:,} samples in {args.out}"]
+    if run.schema is not None and args.out.lower().endswith("csv"):
+        names, rows = synthetic.table(run, found.x, context, seed=args.seed)
+        write_words(args.out, names, rows)
+        copies = facts["copies"] = synthetic.copies(run, found.x)
+        lines += [synthetic.sentence(copies)] if copies else []
+    else:
+        write_rows(args.out, found.x, shape=run.shape, columns=run.columns)
     if found.log_p is not None:
         write_table(args.log_prob, found.log_p, ["log_p"])
     if args.hidden:
         write_arrays(args.hidden, {f"h{k + 1}": y for k, y in enumerate(found.h)})
-    facts = {"rows": args.n, "seed": args.seed, "out": args.out} | cost
     if found.log_p is not None:
         facts["mean_log_p"] = float(found.log_p.mean()) if args.n else None
-    lines = [f"{args.n:,} samples in {args.out}"]
     if cost:
         each = f"{cost['additions']:,.0f} weight additions and {cost['active']:.1f} active hidden units a sample"
         lines.append(f"{cost['samples_per_s']:,.0f} samples/s; {each}")

@@ -74,7 +74,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         batch="auto",
         epochs="auto",
         weight_decay="auto",
-        l1=0.0,
+        l1="auto",
         patience="auto",
         validation_fraction=0.1,
         n_samples=100,

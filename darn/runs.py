@@ -3,13 +3,15 @@
 import contextlib
 import json
 import shutil
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
-from darn import data
+from darn import data, ready
 from darn.errors import DarnError
 from darn.files import atomic, cannot_write
 from darn.model import Stack
@@ -38,6 +40,12 @@ class Run:
     def columns(self) -> list[str] | None:
         return self.info["data"].get("columns")
 
+    @property
+    def schema(self) -> data.Schema | None:
+        """How the columns of the model's table became units, if it was trained on one with categories."""
+        table = self.info["data"].get("table")
+        return data.Schema.from_json(table) if table else None
+
     def splits(self) -> data.Splits:
         """The data the model was trained on."""
         return load_data(self.recipe)
@@ -61,6 +69,7 @@ class Run:
             seed=r.seed,
             labels=r.labels,
             classes=tuple(classes) if classes else None,
+            columns=replace(_columns(r), schema=self.schema),
         )
         given = 0 if rows.context is None else rows.context.shape[1]
         if given != self.model.n_context:
@@ -72,14 +81,19 @@ class Run:
 
 
 def open_run(path: str | Path) -> Run:
-    """A run from its folder or from a model file alone."""
+    """A run from its folder, from a model file alone, or by the name of a ready model."""
     path = Path(path)
     if not path.exists() and ("runs" / path).is_dir():
         raise DarnError(f"there is no model at {path}: did you mean {'runs' / path}?")
+    if not path.exists():
+        path = ready.find(str(path))
     model, info = load_model(path)
     if not all(isinstance(info.get(k), dict) for k in ("recipe", "data")):
         raise DarnError(f"{path} carries no recipe: it was saved from Python without one, so load it there")
     return Run(path, model, Recipe.from_json(info["recipe"]), info)
+
+
+load = open_run  # `darn.load("mnist-500")`
 
 
 def load_data(recipe: Recipe) -> data.Splits:
@@ -90,7 +104,12 @@ def load_data(recipe: Recipe) -> data.Splits:
         threshold=recipe.threshold,
         seed=recipe.seed,
         labels=recipe.labels,
+        columns=_columns(recipe),
     )
+
+
+def _columns(recipe: Recipe) -> data.Columns:
+    return data.Columns(recipe.categorical, recipe.drop, recipe.weights)
 
 
 def describe_data(splits: data.Splits) -> dict:
@@ -103,25 +122,32 @@ def describe_data(splits: data.Splits) -> dict:
         "shape": splits.shape,
         "columns": splits.columns,
         "classes": splits.classes,
+        "table": None if splits.schema is None else splits.schema.to_json(),
         "binarize": splits.binarize,
     }
 
 
-def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
-    """Fresh weights for the recipe, the visible biases at the training rows' means."""
+def maker(splits: data.Splits) -> Callable[[Recipe, PRNGKeyArray], Stack]:
+    """What builds a recipe's fresh model for these data, the visible biases at the training rows' means."""
     train = splits.train
-    n_context = 0 if train.context is None else train.context.shape[1]
-    # Most pixels of a screen never change: at one in a thousand each, they alone would cost more than the game.
-    rarest = 1 / (len(train) + 2) if recipe.is_local else 1e-3
-    return build(
-        recipe,
-        train.n,
-        n_context=n_context,
-        mean=train.mean(),
-        shape=splits.shape,
-        rarest=rarest,
-        key=jax.random.key(recipe.seed),
-    )
+    options = {
+        "n_context": 0 if train.context is None else train.context.shape[1],
+        "mean": train.mean(),
+        "shape": splits.shape,
+        "groups": None if splits.schema is None else splits.schema.groups,
+    }
+
+    def make(recipe: Recipe, key: PRNGKeyArray) -> Stack:
+        # Most pixels of a screen never change: at one in a thousand each, they alone would cost more than the game.
+        rarest = 1 / (len(train) + 2) if recipe.is_local else 1e-3
+        return build(recipe, train.n, **options, rarest=rarest, key=key)
+
+    return make
+
+
+def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
+    """Fresh weights for the recipe."""
+    return maker(splits)(recipe, jax.random.key(recipe.seed))
 
 
 def train(recipe: Recipe, out: str | Path, *, resume: bool = False, progress: bool = True) -> Fit:

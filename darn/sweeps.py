@@ -24,9 +24,8 @@ from darn.model import Stack
 from darn.model_file import load_model, save_model
 from darn.provenance import command, commit, device, versions
 from darn.recipes import Recipe, expand, show_field
-from darn.runs import describe_data, load_data
+from darn.runs import describe_data, load_data, maker
 from darn.training import Group, Record, plan, train_group
-from darn.zoo import build
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
 FLOATS = 1 << 33  # on an accelerator: of all the arrays of a program, 32 GiB
@@ -63,7 +62,8 @@ def run(
         raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
     elif record["data"]["sha256"] != splits.sha256:
         raise DarnError(f"{recipe.data} has changed since {out} was started: start another sweep with another --out")
-    fresh = _fresh(members, splits)
+    make = maker(splits)
+    fresh = _fresh(members, make)
     began, before = time.monotonic(), record["seconds"]
     rows = record["models"]
 
@@ -85,6 +85,7 @@ def run(
         whole = train_group(
             group,
             members,
+            make,
             fresh,
             splits.train,
             splits.valid,
@@ -123,24 +124,24 @@ def _choose(out: Path, record: dict, seconds: float) -> dict:
 
 
 def _plan(members: list[Recipe], splits: data.Splits, programs: int | None, width: int | None) -> list[dict]:
-    n_context = 0 if splits.train.context is None else splits.train.context.shape[1]
+    make = maker(splits)
     on_cpu = jax.default_backend() == "cpu"
     if programs is None and not on_cpu:
         programs = PROGRAMS
-    groups = plan(members, splits.train.n, n_context, programs=programs)
+    groups = plan(members, make, programs=programs)
     return [
         {
             "members": list(g.members),
             "padded": g.padded.to_json(),
-            "width": width or (1 if on_cpu else _fits(g.padded, splits)),
+            "width": width or (1 if on_cpu else _fits(make, g.padded, splits)),
         }
         for g in groups
     ]
 
 
-def _fits(padded: Recipe, splits: data.Splits) -> int:
+def _fits(make, padded: Recipe, splits: data.Splits) -> int:
     """Models that fit into an accelerator's memory side by side."""
-    shapes = jax.eval_shape(lambda: build(padded, splits.train.n, key=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: make(padded, jax.random.key(0)))
     weights = sum(math.prod(w.shape) for w in jax.tree.leaves(shapes))
     widest = max(part.layer.width for part in (*shapes.decoder, *shapes.encoder))
     widest = max(widest, *(n for w in jax.tree.leaves(shapes) for n in w.shape))
@@ -149,11 +150,8 @@ def _fits(padded: Recipe, splits: data.Splits) -> int:
     return max(1, FLOATS // (8 * weights + scored))
 
 
-def _fresh(members: list[Recipe], splits: data.Splits):
+def _fresh(members: list[Recipe], build):
     """The untrained model of a number, in one cheaply compiled program for each shape, the same for all its rates."""
-    train = splits.train
-    n_context = 0 if train.context is None else train.context.shape[1]
-    mean = train.unpack().mean(axis=0)
     # What runs for a moment should not be compiled for seconds; where JAX sees a CPU, that is the place.
     try:
         place = jax.local_devices(backend="cpu")[0]
@@ -163,9 +161,7 @@ def _fresh(members: list[Recipe], splits: data.Splits):
 
     @cache
     def make(recipe: Recipe) -> Stack:
-        program = jax.jit(
-            lambda key: build(recipe, train.n, n_context=n_context, mean=mean, key=key), compiler_options=cheap
-        )
+        program = jax.jit(lambda key: build(recipe, key), compiler_options=cheap)
         with jax.default_device(place):
             return jax.tree.map(np.asarray, program(jax.random.key(recipe.seed)))
 

@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from darn.config import Architecture
 from darn.errors import DarnError
-from darn.layers import NADE, AbstractBinaryLayer, EoNADE, Factorial, LinearAutoregressive, Mixture
+from darn.layers import NADE, AbstractBinaryLayer, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot
 from darn.model import Conditional, Stack
 from darn.nn import ACTIVATIONS, AbstractMap, CausalLocal, Dense, Grid, Local, LocalTranspose, Net
 
@@ -38,15 +38,22 @@ def build(
     mean=None,
     shape: tuple[int, int] | None = None,
     rarest: float = 1e-3,
+    groups: Sequence[int] | None = None,
     key: PRNGKeyArray,
 ) -> Stack:
     """The stack that `arch` describes over n_x visible units.
 
     `mean`: the training rows' mean, from which the visible biases start, never nearer to 0 or 1 than `rarest`. `shape`:
-    of the images that the rows are, for an architecture with local layers.
+    of the images that the rows are, for an architecture with local layers. `groups`: sizes of adjacent groups of
+    visible units of which exactly one is on (`OneHot`).
     """
+    if groups is not None and arch.visible == "eonade":
+        raise DarnError("--visible eonade has no order to settle groups in: choose linear, nade or factorial")
     make = _local_stack if arch.is_local else _stack
     model = make(arch, n_x, n_context, shape, key)
+    if groups is not None:
+        visible = lambda m: m.decoder[0].layer  # noqa: E731
+        model = eqx.tree_at(visible, model, OneHot(visible(model), groups))
     if mean is None:
         return model
     # Constant columns would put the bias at infinity.

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from darn.config import Architecture
-from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture
+from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh
 from darn.zoo import build
 
@@ -200,6 +200,14 @@ _LAYERS = {
     "eonade": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4,), n_orderings=3, key=key),
     "eonade, deep": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key),
     "mixture": lambda n_c, key: Mixture(6, n_c, n_components=3, key=key),
+}
+# Layers over valid rows alone; their laws are in test_onehot.py, since those of all layers want every row possible.
+GROUPS = (3, 1, 2, 2)
+ONE_HOT = {
+    "one-hot factorial": lambda n_c, key: OneHot(Factorial(8, n_c, key=key), GROUPS),
+    "one-hot linear": lambda n_c, key: OneHot(with_block(LinearAutoregressive(8, n_c, key=key), 3), GROUPS),
+    "one-hot nade": lambda n_c, key: OneHot(NADE(8, n_c, n_hidden=(4,), key=key), GROUPS),
+    "one-hot mixture": lambda n_c, key: OneHot(Mixture(8, n_c, n_components=3, key=key), GROUPS),
 }
 LAYERS = {name + (" | c" if n_c else ""): partial(f, n_c) for name, f in _LAYERS.items() for n_c in (0, N_C)}
 AUTOREGRESSIVE = [name for name in LAYERS if not name.startswith(("factorial", "eonade"))]

@@ -19,7 +19,7 @@ WIDTHS = {s["name"]: s["columns"] for s in data.describe()}
 def noise(monkeypatch):
     """Random bits of the right width in place of every set."""
 
-    def load(name, *, binarize=None, threshold=0.5, seed=0, labels=None):
+    def load(name, *, binarize=None, threshold=0.5, seed=0, labels=None, columns=None):
         rng = np.random.default_rng(seed)
         parts = [data.Rows.from_array(rng.random((n, WIDTHS[name])) < 0.3) for n in (20, 10, 10)]
         shape = (209, 159) if name.startswith("atari") else None

@@ -89,13 +89,17 @@ def test_padded_units_are_inert(name):
         assert np.all(np.asarray(w)[np.asarray(at) == np.asarray(zero)] == 0)
 
 
+def make_over(n_x):
+    return lambda config, key: build(config, n_x, key=key)
+
+
 def trained(configs, *, programs, width, rows=(ROWS, VALID)):
     """Models and records by number."""
     found = {}
     fresh = lambda i: build(configs[i], 6, key=jax.random.key(configs[i].seed))  # noqa: E731
-    for group in plan(configs, 6, programs=programs):
+    for group in plan(configs, make_over(6), programs=programs):
         finish = lambda i, m, r: found.__setitem__(i, (m, r))  # noqa: E731
-        assert train_group(group, configs, fresh, *rows, finish=finish, width=width)
+        assert train_group(group, configs, make_over(6), fresh, *rows, finish=finish, width=width)
     return found
 
 
@@ -161,10 +165,10 @@ def test_a_model_that_diverges_leaves_the_others_alone():
 def test_the_papers_grid():
     configs = expand(BASE, PAPER_GRID)
     assert len(configs) == 105
-    alone = plan(configs, 128)
+    alone = plan(configs, make_over(128))
     assert len(alone) == 35
     assert all(len(g.members) == 3 and g.padded.n_h == configs[g.members[0]].n_h for g in alone)
-    few = plan(configs, 128, programs=4)
+    few = plan(configs, make_over(128), programs=4)
     assert len(few) == 4
     assert sorted(i for g in few for i in g.members) == list(range(105))
     for g in few:
@@ -174,14 +178,14 @@ def test_the_papers_grid():
     def cost(groups):
         return sum(len(g.members) * (g.padded.n_h[0] * 2 + 256) * g.padded.n_d[0] for g in groups)
 
-    assert cost(few) < 0.7 * cost(plan(configs, 128, programs=1))
+    assert cost(few) < 0.7 * cost(plan(configs, make_over(128), programs=1))
 
 
 def test_what_cannot_share_a_program_does_not():
     configs = [BASE, recipe(n_h=(3, 3)), recipe(visible="nade"), recipe(epochs=9), recipe(sparsity=0.1), recipe(lr=1.0)]
-    assert sorted(g.members for g in plan(configs, 6, programs=1)) == [(0, 5), (1,), (2,), (3,), (4,)]
+    assert sorted(g.members for g in plan(configs, make_over(6), programs=1)) == [(0, 5), (1,), (2,), (3,), (4,)]
     wide = [recipe(sparsity=0.1, n_h=(k,)) for k in (2, 3)]
-    assert len(plan(wide, 6, programs=1)) == 2
+    assert len(plan(wide, make_over(6), programs=1)) == 2
 
 
 def test_grids_from_the_command_line():

@@ -1,6 +1,7 @@
 """Binary data: the published sets by name, and the user's own tables, arrays and images by path."""
 
 from darn.data._atari import GAMES as GAMES
+from darn.data._cells import Columns as Columns
 from darn.data._load import describe as describe
 from darn.data._load import load as load
 from darn.data._load import load_rows as load_rows
@@ -8,4 +9,5 @@ from darn.data._load import names as names
 from darn.data._record import record_atari as record_atari
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
+from darn.data._schema import Schema as Schema
 from darn.data._store import data_dir as data_dir

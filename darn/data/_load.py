@@ -7,8 +7,9 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from darn.data import _arrays, _atari, _digits, _images, _labels, _store, _table
+from darn.data import _arrays, _atari, _cells, _digits, _images, _labels, _store, _table
 from darn.data._binarize import check_options, full_scale, to_rows
+from darn.data._cells import Columns
 from darn.data._check import CHOICES, check_width
 from darn.data._raw import SPLITS, Raw, divide
 from darn.data._rows import Rows, Splits
@@ -46,6 +47,7 @@ def load(
     seed: int = 0,
     download: bool = True,
     labels: str | int | None = None,
+    columns: Columns | None = None,
 ) -> Splits:
     """A known set by name, or the user's own file or folder of images, in three splits.
 
@@ -55,12 +57,14 @@ def load(
     seed: of the shuffle that divides a file without splits 80/10/10, and of the draws.
     labels: a column (name, or number from 0, -1 the last) taken out as class label and given one-hot as
         context; "label" for the labels that come beside the data (mnist, digits, y_train in an npz).
+    columns: of a table that holds more than bits: categories, columns to leave out, row weights.
     """
     check_options(binarize, threshold, seed)
     name = known_name(name_or_path)
     if name and is_published(name):
+        no_columns(name, columns)
         return published(name, download, labels)
-    raw, binarize = source(name_or_path, name, binarize, download, labels)
+    raw, binarize = source(name_or_path, name, binarize, download, labels, columns=columns)
     full = full_scale(raw, binarize, threshold)
     raw, classes = _labels.encode(divide(raw, seed), labels is not None)
     rows = {s: to_rows(raw.parts[s], s, full, binarize, threshold, seed) for s in SPLITS}
@@ -79,6 +83,7 @@ def load_rows(
     seed: int = 0,
     labels: str | int | None = None,
     classes: tuple[str, ...] | None = None,
+    columns: Columns | None = None,
 ) -> Rows:
     """Rows to score or encode: one split of a known set ("test" unless told), or a whole file.
 
@@ -96,7 +101,7 @@ def load_rows(
         rows = getattr(published(name, True, labels), split)
         check_width(rows.n, n, name)
         return rows
-    raw, binarize = source(path_or_name, name, binarize, True, labels, split)
+    raw, binarize = source(path_or_name, name, binarize, True, labels, split, columns)
     if binarize == "dynamic":
         binarize = "static"
     width = next(iter(raw.parts.values())).X.shape[1]
@@ -138,7 +143,7 @@ def published(name: str, download: bool, labels) -> Splits:
 
 
 def about(raw: Raw) -> dict:
-    return {"shape": raw.shape, "sha256": raw.sha256, "columns": raw.columns, "source": raw.source}
+    return {k: getattr(raw, k) for k in ("shape", "sha256", "columns", "source", "schema")}
 
 
 def known_name(name_or_path) -> str | None:
@@ -146,8 +151,17 @@ def known_name(name_or_path) -> str | None:
     return name_or_path if isinstance(name_or_path, str) and name_or_path in names() else None
 
 
-def source(name_or_path, name, binarize, download, labels, split=None) -> tuple[Raw, str | None]:
+def no_columns(what: str, columns: Columns | None) -> None:
+    if columns and columns.schema is None:
+        raise DarnError(f"{what} is no table: --categorical, --drop and --weights are for .csv and .parquet files.")
+
+
+def source(
+    name_or_path, name, binarize, download, labels, split=None, columns: Columns | None = None
+) -> tuple[Raw, str | None]:
     """The values as read, and how to make them binary (digits has a usual way, mnist has none)."""
+    if name:
+        no_columns(name, columns)
     if name == "digits":
         raw, binarize = _digits.read_digits(), binarize or "threshold"
     elif name == "mnist":
@@ -155,13 +169,13 @@ def source(name_or_path, name, binarize, download, labels, split=None) -> tuple[
             raise DarnError(f"mnist is grey: say how to make it binary with --binarize {CHOICES}.")
         raw = _store.raw_mnist(*_store.read_known(name, download=download))
     else:
-        return read_path(name_or_path, labels, split), binarize
+        return read_path(name_or_path, labels, split, columns), binarize
     if labels not in (None, "label"):
         raise DarnError(f"{name} has its labels beside the data: give --labels label (labels='label' in Python).")
     return raw, binarize
 
 
-def read_path(path, labels=None, split=None) -> Raw:
+def read_path(path, labels=None, split=None, columns: Columns | None = None) -> Raw:
     """The user's file or folder, by the ending of its name."""
     what = str(path)
     if not what:
@@ -169,6 +183,7 @@ def read_path(path, labels=None, split=None) -> Raw:
     try:
         path = Path(path)
         if path.is_dir():
+            no_columns(what, columns)
             if labels is not None:
                 raise DarnError(f"{what} is a folder of images, which has no columns: leave labels out.")
             return _images.read_images(path, what)
@@ -184,14 +199,17 @@ def read_path(path, labels=None, split=None) -> Raw:
     suffix = path.suffix.lower()
     if split not in (None, *SPLITS) and suffix not in _arrays.SUFFIXES:
         raise DarnError(f"{what} has no split {split!r}: choose train, valid or test, or leave it out.")
-    if suffix in _table.SUFFIXES:
+    if suffix in _cells.PARQUET or (columns and suffix in _table.SUFFIXES):
+        raw = _cells.read_cells(path, data, what, labels, columns or Columns())
+    elif suffix in _table.SUFFIXES:
         raw = _table.read_table(path, data, what, labels)
     elif suffix in _arrays.SUFFIXES:
+        no_columns(what, columns)
         raw = _arrays.read_arrays(path, data, what, split)
         beside = labels == "label" and all(p.labels is not None for p in raw.parts.values())
         if labels is not None and not beside:
             raw = _labels.take_column(raw, labels)
     else:
-        kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES))
+        kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES, *_cells.PARQUET[:1]))
         raise DarnError(f"{what} is of no kind that can be read: give {kinds} or a folder of images.")
     return replace(raw, sha256=hashlib.sha256(data).hexdigest())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +19,14 @@ class Part:
     X: np.ndarray  # (N, n), finite numbers
     context: np.ndarray | None = None
     labels: np.ndarray | None = None  # as read (numbers or text); `_labels.encode` makes them class numbers
+    weights: np.ndarray | None = None  # how much each row counts
 
     def __post_init__(self):
-        check_lengths(len(self.X), context=self.context, labels=self.labels)
+        check_lengths(len(self.X), context=self.context, labels=self.labels, weights=self.weights)
 
     def take(self, index) -> Part:
         pick = lambda a: None if a is None else a[index]  # noqa: E731
-        return Part(self.X[index], pick(self.context), pick(self.labels))
+        return Part(self.X[index], pick(self.context), pick(self.labels), pick(self.weights))
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Raw:
     sha256: str | None = None
     columns: tuple[str, ...] | None = None
     source: str = ""
+    schema: Any = None  # how a table's columns became units, where they were not bits: a `Schema`
 
     def label(self, split: str) -> str:
         return self.what if split == WHOLE else f"{self.what} ({split})"

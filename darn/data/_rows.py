@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from darn.data._check import check_bits, check_lengths, matrix
+from darn.data._schema import Schema
 from darn.errors import DarnError
 
 
@@ -40,12 +41,14 @@ class Rows:
         return np.unpackbits(self.values, axis=1, count=self.n)
 
     def mean(self) -> np.ndarray:
-        """The mean of each column, in bounded memory."""
+        """The mean of each column, rows counting as their weights say, in bounded memory."""
+        weights = np.ones(len(self)) if self.weights is None else np.asarray(self.weights, np.float64)
         total = np.zeros(self.n)
-        step = max((1 << 28) // self.n, 1)
+        step = max((1 << 25) // self.n, 1)
         for start in range(0, len(self), step):
-            total += self.take(slice(start, start + step)).unpack().sum(axis=0, dtype=np.float64)
-        return total / max(len(self), 1)
+            here = slice(start, start + step)
+            total += weights[here] @ self.take(here).unpack()
+        return total / max(weights.sum(), 1e-300)
 
     def take(self, index) -> Rows:
         """The rows at a slice, an array of row numbers or a mask, with their context and labels."""
@@ -75,6 +78,7 @@ class Splits:
     sha256: str | None = None  # of the file read
     columns: tuple[str, ...] | None = None
     source: str = ""
+    schema: Schema | None = None  # how a table's columns became units, where they were not bits
     classes: tuple[str, ...] | None = None  # what the numbers in Rows.labels (and the one-hot context) stand for
 
 

@@ -16,12 +16,7 @@ SUFFIXES = (".csv", ".txt", ".tsv", ".data", ".amat")
 
 def read_table(path: Path, data: bytes, what: str, labels=None) -> Raw:
     """One table, one row a line; blank lines and lines beginning with # are passed over."""
-    if b"\0" in data[:4096]:
-        raise DarnError(f"{what} is not text, though its name ends in {path.suffix}: give the file its right ending.")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise DarnError(f"{what} is not UTF-8 text (byte {e.start + 1}): save it as UTF-8.") from None
+    text = decoded(path, data, what)
     kept = [(i, s) for i, s in enumerate(text.split("\n"), 1) if s.strip() and not s.lstrip().startswith("#")]
     if not kept:
         raise DarnError(f"{what} is empty: it needs one row of values a line.")
@@ -36,8 +31,9 @@ def read_table(path: Path, data: bytes, what: str, labels=None) -> Raw:
     for i, line in zip(numbers, lines):
         if count(line, delimiter) != width:
             than = "the header" if columns else f"line {numbers[0]}"
+            quoted = ", or give --categorical auto if it is a table of words in quotes" * ('"' in line)
             raise DarnError(
-                f"{what}: line {i} has {count(line, delimiter)} values but {than} has {width}: mend the line."
+                f"{what}: line {i} has {count(line, delimiter)} values but {than} has {width}: mend the line{quoted}."
             )
     c = None if labels is None else column_index(labels, columns, width, what)
     found = None if c is None else np.array([split(line, delimiter)[c] for line in lines], dtype=str)
@@ -48,6 +44,16 @@ def read_table(path: Path, data: bytes, what: str, labels=None) -> Raw:
         columns = columns[:c] + columns[c + 1 :]
     X, _ = matrix(X, what, columns)
     return Raw(what, {WHOLE: Part(X, labels=found)}, columns=columns, source=f"table {path.name}")
+
+
+def decoded(path: Path, data: bytes, what: str) -> str:
+    """The file as text."""
+    if b"\0" in data[:4096]:
+        raise DarnError(f"{what} is not text, though its name ends in {path.suffix}: give the file its right ending.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise DarnError(f"{what} is not UTF-8 text (byte {e.start + 1}): save it as UTF-8.") from None
 
 
 def sniff(lines: list[str]) -> str | None:
@@ -112,7 +118,7 @@ def parse(lines, numbers, delimiter, width: int, label: int | None, what: str) -
                 if j != label and not is_number(word):
                     said = f"is {word[:40]!r}, not a number" if word else "is empty"
                     raise DarnError(
-                        f"{what}: line {i}, column {j + 1} (counted from 1) {said}: mend it, or if the "
-                        f"column is a class label, give --labels {j} (labels = {j} in Python)."
+                        f"{what}: line {i}, column {j + 1} (counted from 1) {said}: mend it, give --categorical auto "
+                        f"if the table holds categories, or --labels {j} (labels = {j} in Python) for a class label."
                     ) from None
         raise DarnError(f"{what} could not be read as a table of numbers: {e}.") from None

@@ -17,3 +17,4 @@ from darn.report._write import check_output as check_output
 from darn.report._write import write_arrays as write_arrays
 from darn.report._write import write_rows as write_rows
 from darn.report._write import write_table as write_table
+from darn.report._write import write_words as write_words

@@ -1,5 +1,6 @@
 """Output files: rows as pictures, numbers as tables; the ending of the name chooses the format."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,14 @@ def write_rows(path: str, x: np.ndarray, *, shape: tuple[int, int] | None, colum
         sheet(x, shape or square_shape(x.shape[1]), path)
     else:
         write_table(path, x, columns or [f"x{j + 1}" for j in range(x.shape[1])])
+
+
+def write_words(path: str, names: list[str], rows: list[list[str]]) -> None:
+    """A table of words as .csv, quoted where it must be."""
+    with atomic(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as f:
+        writer = csv.writer(f, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(rows)
 
 
 def write_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:

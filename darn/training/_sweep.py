@@ -24,7 +24,6 @@ from darn.training._checkpoint import checkpoint_host, load_checkpoint, save_che
 from darn.training._loop import CALL_SECONDS, _ctrl_c, _is_random
 from darn.training._pad import pad, unpad
 from darn.training._step import DeviceRows, Program, to_host
-from darn.zoo import build
 
 SCALARS = ("lr", "momentum", "weight_decay", "l1", "average", "sparsity", "seed")
 UNITS = ("n_h", "n_d", "encoder_d", "decoder_d")
@@ -62,20 +61,22 @@ def _largest(configs) -> Any:
     return dataclasses.replace(configs[0], **{k: most(k) for k in UNITS})
 
 
-def _shapes(config, n_x: int, n_context: int) -> Stack:
+Make = Callable[[Any, Any], Stack]  # the fresh stack of (config, key)
+
+
+def _shapes(make: Make, config) -> Stack:
     """The stack of a config, as shapes without values."""
-    make = lambda key: build(config, n_x, n_context=n_context, key=key)  # noqa: E731
-    return eqx.filter_eval_shape(make, jax.random.key(0))
+    return eqx.filter_eval_shape(lambda key: make(config, key), jax.random.key(0))
 
 
-def _counter(n_x: int, n_context: int) -> Callable[[Any], int]:
+def _counter(make: Make) -> Callable[[Any], int]:
     """The number of weights of a config; each shape is looked at once."""
     known: dict[tuple, int] = {}
 
     def n_weights(config) -> int:
         units = tuple(getattr(config, k) for k in UNITS)
         if units not in known:
-            known[units] = sum(math.prod(w.shape) for w in jax.tree.leaves(_shapes(config, n_x, n_context)))
+            known[units] = sum(math.prod(w.shape) for w in jax.tree.leaves(_shapes(make, config)))
         return known[units]
 
     return n_weights
@@ -92,7 +93,7 @@ def _merged(groups: list[Group], programs: int, n_weights: Callable[[Any], int])
     return groups
 
 
-def plan(configs: Sequence[Any], n_x: int, n_context: int = 0, *, programs: int | None = None) -> list[Group]:
+def plan(configs: Sequence[Any], make: Make, *, programs: int | None = None) -> list[Group]:
     """Groups of models that share a program.
 
     Every distinct number of units begins as a group; then, while a kind of model has more than `programs` groups, those
@@ -106,7 +107,7 @@ def plan(configs: Sequence[Any], n_x: int, n_context: int = 0, *, programs: int 
     for shapes in by_key.values():
         groups = [Group(tuple(m), configs[m[0]]) for m in shapes.values()]
         if programs is not None:
-            groups = _merged(groups, programs, _counter(n_x, n_context))
+            groups = _merged(groups, programs, _counter(make))
         found += [Group(tuple(sorted(g.members)), g.padded) for g in groups]
     return found
 
@@ -218,6 +219,7 @@ Finish = Callable[[int, Stack, Record], None]  # takes a model when it has stopp
 def train_group(
     group: Group,
     configs: Sequence[Any],
+    make: Make,
     fresh: Fresh,
     train: Any,
     valid: Any,
@@ -245,7 +247,7 @@ def train_group(
             batch = members[k : k + width]
             if set(batch) <= set(finished):
                 continue
-            loop = _Loop(many, group.padded, configs, fresh, rows, finish, checkpoint)
+            loop = _Loop(many, group.padded, configs, make, fresh, rows, finish, checkpoint)
             if not loop.run(batch, pressed, progress):
                 return False
     return True
@@ -254,16 +256,15 @@ def train_group(
 class _Loop:
     """Epochs, validations and early stopping of one stack of models."""
 
-    def __init__(self, many, padded, configs, fresh, rows, finish, checkpoint):
-        self.many, self.padded, self.configs, self.fresh = many, padded, configs, fresh
+    def __init__(self, many, padded, configs, make, fresh, rows, finish, checkpoint):
+        self.many, self.padded, self.configs, self.make, self.fresh = many, padded, configs, make, fresh
         self.train, self.valid = rows
         self.finish, self.checkpoint = finish, checkpoint
 
     def _start(self, batch: list[int]):
         """(stacked, members in it, records, epoch): from the beginning, or from the checkpoint of these models."""
         models = {i: self.fresh(i) for i in batch}
-        first = models[batch[0]]
-        shapes = _shapes(self.padded, first.n_x, first.n_context)
+        shapes = _shapes(self.make, self.padded)
         self.small = {i: jax.tree.map(lambda w: jax.ShapeDtypeStruct(w.shape, w.dtype), m) for i, m in models.items()}
         stack = lambda ids: self.many.stack(  # noqa: E731
             [pad(models[i], shapes) for i in ids], [self.configs[i] for i in ids]

@@ -1,0 +1,172 @@
+"""Tables of categories and numbers as bits, and back: each column a group of units of which exactly one is on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from darn.data._labels import column_index, numbers_first, plain
+from darn.errors import DarnError
+
+MISSING = ("", "?", "na", "n/a", "nan", "null", "none")  # how files say that a value is not there
+FEW = 20  # a column of numbers with so many different values or fewer is taken for categories
+MOST = 500  # categories of one column
+BINS = 10  # of a column of many numbers, equally full
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a bit, categories, or numbers in bins. A value that is missing is a category of its own, ''."""
+
+    name: str
+    kind: str  # "bit" | "category" | "number"
+    values: tuple[str, ...] = ()  # the categories ('' last where values are missing); for numbers, '' or nothing
+    edges: tuple[float, ...] = ()  # of the bins, lowest and highest value included
+    decimals: int = 0  # digits behind the point, for writing numbers back
+
+    @property
+    def units(self) -> list[str]:
+        if self.kind == "bit":
+            return [self.name]
+        bins = [f"{self.name}={lo:g}..{hi:g}" for lo, hi in zip(self.edges[:-1], self.edges[1:])]
+        return bins + [f"{self.name}={v or '(missing)'}" for v in self.values]
+
+    def encode(self, words: np.ndarray, what: str) -> np.ndarray:
+        """(N, units) of 0 and 1."""
+        if self.kind == "number":
+            gone = words == ""
+            index = np.searchsorted(self.edges[1:-1], _floats(words[~gone], self.name, what), side="right")
+            place = np.full(len(words), len(self.edges) - 1)
+            place[~gone] = index
+            known = ~gone | ("" in self.values)
+        else:
+            code = {v: i for i, v in enumerate(("0", "1") if self.kind == "bit" else self.values)}
+            place = np.array([code.get(w, -1) for w in words.tolist()], np.int64)
+            known = place >= 0
+        if not known.all():
+            word = str(words[~known][0])
+            said = f"the value {word!r}" if word else "a missing value"
+            raise DarnError(f"{what} has {said} in column {self.name!r}, which the model has never seen there.")
+        if self.kind == "bit":
+            return place[:, None].astype(np.uint8)
+        return np.eye(len(self.units), dtype=np.uint8)[place]
+
+    def decode(self, bits: np.ndarray, rng: np.random.RandomState) -> list[str]:
+        """The words back; a number is drawn evenly within its bin."""
+        if self.kind == "bit":
+            return [str(b) for b in bits[:, 0].tolist()]
+        place = bits.argmax(axis=1)
+        if self.kind == "category":
+            return [self.values[i] for i in place.tolist()]
+        n, u = len(self.edges) - 1, rng.random_sample(len(bits))
+        lo, hi = (np.append(e, 0.0)[np.minimum(place, n)] for e in (self.edges[:-1], self.edges[1:]))
+        drawn = lo + u * (hi - lo)
+        return ["" if i >= n else f"{v:.{self.decimals}f}" for i, v in zip(place.tolist(), drawn.tolist())]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """How a table's columns become units."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return tuple(len(c.units) for c in self.columns)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return tuple(u for c in self.columns for u in c.units)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.columns)
+
+    def encode(self, names: Sequence[str], cells: np.ndarray, what: str) -> np.ndarray:
+        """Bits of a table whose columns are found by name, in any order."""
+        lost = [c.name for c in self.columns if c.name not in names]
+        if lost:
+            raise DarnError(f"{what} has no column {lost[0]!r}, which the model was trained with: add it.")
+        words = {n: _words(cells[:, i]) for i, n in enumerate(names) if n in self.names}
+        return np.concatenate([c.encode(words[c.name], what) for c in self.columns], axis=1)
+
+    def decode(self, bits: np.ndarray, seed: int = 0) -> list[list[str]]:
+        """Rows of words under `names`."""
+        rng = np.random.RandomState(seed)
+        parts = np.split(bits, np.cumsum(self.groups)[:-1], axis=1)
+        return [list(row) for row in zip(*(c.decode(p, rng) for c, p in zip(self.columns, parts)))]
+
+    def to_json(self) -> list[dict]:
+        return [asdict(c) for c in self.columns]
+
+    @staticmethod
+    def from_json(columns: list[dict]) -> Schema:
+        fixed: list[dict[str, Any]] = [
+            {k: tuple(v) if isinstance(v, list) else v for k, v in c.items()} for c in columns
+        ]
+        return Schema(tuple(Column(**c) for c in fixed))
+
+
+def infer(names: Sequence[str], cells: np.ndarray, categorical: str, what: str) -> Schema:
+    """The schema of a table. "auto" decides by the values; else the named columns are categories, all others bits."""
+    chosen = None
+    if categorical != "auto":
+        words = [w.strip() for w in categorical.split(",") if w.strip()]
+        chosen = {column_index(w, tuple(names), len(names), what, option="--categorical") for w in words}
+    columns = tuple(
+        _column(name, _words(cells[:, i]), None if chosen is None else i in chosen, what)
+        for i, name in enumerate(names)
+    )
+    return Schema(columns)
+
+
+def _column(name: str, words: np.ndarray, category: bool | None, what: str) -> Column:
+    found = sorted(set(words.tolist()), key=numbers_first)
+    known, missing = [w for w in found if w], ("",) if "" in found else ()
+    if not category and set(found) <= {"0", "1"}:
+        return Column(name, "bit")
+    if category is False:
+        strange = next((w for w in found if w not in ("0", "1")), "")
+        raise DarnError(
+            f"{what} has {f'the value {strange!r}' if strange else 'a missing value'} in column {name!r}, not 0 or 1: "
+            f"name it in --categorical, or give --categorical auto."
+        )
+    numeric = bool(known) and all(_is_number(w) for w in known)
+    if not category and numeric and len(known) > FEW:
+        values = _floats(words[words != ""], name, what)
+        edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)))
+        decimals = max((len(w.partition(".")[2]) for w in known if "e" not in w.lower()), default=0)
+        return Column(name, "number", missing, tuple(edges.tolist()), min(decimals, 6))
+    if len(known) > MOST or (len(known) > FEW and len(known) > 0.5 * len(words)):
+        raise DarnError(
+            f"{what} has {len(known)} different values in column {name!r} of {len(words)} rows, which looks like a "
+            f"name or number of each row: leave it out with --drop {name!r}."
+        )
+    values = (*known, *missing)
+    # A group of one unit would be a free bit: a constant column has a second, empty category.
+    return Column(name, "category", values if len(values) > 1 else (*values, "" if values[0] else "0"))
+
+
+def _words(cells: np.ndarray) -> np.ndarray:
+    """Cells as text, one word for 1, 1.0 and '1', '' for all ways of saying that there is nothing."""
+    found, back = np.unique(cells.astype(str), return_inverse=True)
+    words = [plain(w) for w in found.tolist()]
+    return np.array(["" if w.lower() in MISSING else w for w in words], dtype=str)[back.ravel()]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return math.isfinite(float(word)) and "_" not in word
+    except ValueError:
+        return False
+
+
+def _floats(words: np.ndarray, name: str, what: str) -> np.ndarray:
+    bad = [w for w in words.tolist() if not _is_number(w)]
+    if bad:
+        raise DarnError(f"{what} has {bad[0]!r} in column {name!r}, where the model knows numbers: mend it.")
+    return words.astype(np.float64)

@@ -1,0 +1,197 @@
+"""Laws of completion: equal to enumeration on every small model, by every method."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from helpers import GROUPS, P_VALUE, chi_square, make_model, number, randomised, states, table
+
+import darn
+from darn import DarnError, completion, likelihood, ready
+from darn.cli import main
+from darn.config import Architecture
+from darn.zoo import build
+
+MODELS = ["factorial", "eonade", "mixture", "fvsbn | c", "1 factorial", "1 linear | c", "2 skip"]  # each kind of way
+
+
+def exact(name, x, mask):
+    """(log p(x_observed), p of every filling of the holes given it, the fillings' numbers) by summing a table."""
+    every = states(len(x))
+    p = np.exp(table(name)[0]).sum(axis=1)
+    fits = (every[:, ~mask] == x[~mask]).all(axis=1)
+    return np.log(p[fits].sum()), p[fits] / p[fits].sum(), every[fits][:, mask]
+
+
+def masks(n):
+    last, mixed = np.zeros((2, n), bool)
+    last[-2:], mixed[::2] = True, True
+    return {"last": last, "every other": mixed}
+
+
+def rows(n):
+    return np.random.RandomState(n).randint(0, 2, (2, n)).astype(np.float32)
+
+
+def twice(c, k=2):
+    return None if c is None else np.repeat(c[None], k, axis=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_enumeration(name):
+    model, c = make_model(name)
+    x, n = rows(model.n_x), 2000
+    for mask in masks(model.n_x).values():
+        found = completion.complete(model, x, mask, n=n, context=twice(c), seed=1)
+        assert found.method == "exact"
+        scored = completion.conditional(model, x, mask, context=twice(c))
+        for i in range(len(x)):
+            log_p, p, fillings = exact(name, x[i], mask)
+            np.testing.assert_allclose(found.log_p_observed[i], log_p, atol=2e-4)
+            np.testing.assert_array_equal(found.x[i][:, ~mask], np.tile(x[i, ~mask], (n, 1)))
+            cell = {tuple(f): k for k, f in enumerate(fillings.astype(int).tolist())}
+            drawn = np.array([cell[tuple(d)] for d in found.x[i][:, mask].tolist()])
+            assert chi_square(drawn, p) > P_VALUE
+            mine = cell[tuple(x[i, mask].astype(int).tolist())]
+            np.testing.assert_allclose(scored.log_p[i], np.log(p[mine]), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_importance_agrees_with_enumeration(name, monkeypatch):
+    monkeypatch.setattr(completion, "_method", lambda model, mask: "importance")
+    model, c = make_model(name)
+    x, mask = rows(model.n_x)[:1], masks(model.n_x)["every other"]
+    found = completion.complete(model, x, mask, n=4000, context=twice(c, 1), n_samples=4000, sweeps=2)
+    log_p, p, fillings = exact(name, x[0], mask)
+    assert 1 <= found.ess[0] <= 4001
+    np.testing.assert_allclose(found.log_p_observed[0], log_p, atol=6 / found.ess[0] ** 0.5)
+    counts = np.array([np.mean((found.x[0][:, mask] == f).all(axis=1)) for f in fillings])
+    assert np.abs(counts - p).sum() / 2 < 0.02 + 3 * (len(p) / found.ess[0]) ** 0.5 / 2
+
+
+@pytest.mark.parametrize("visible", ["factorial", "linear"])
+def test_groups_stay_one_hot(visible):
+    arch = Architecture(n_h=(3,), n_d=(4,), visible=visible)
+    model = randomised(build(arch, sum(GROUPS), groups=GROUPS, key=jax.random.key(0)), 3)
+    x = np.array([[0, 1, 0, 1, 1, 0, 0, 1]], np.float32)
+    mask = np.repeat([True, False, True, False], GROUPS)
+    found = completion.complete(model, x, mask, n=300)
+    assert found.method == "exact"
+    assert (found.x[0][:, :3].sum(axis=1) == 1).all()
+    assert (found.x[0][:, 4:6].sum(axis=1) == 1).all()
+    every = np.repeat(x, 6, axis=0)
+    every[:, :3], every[:, 4:6] = np.tile(np.eye(3), (2, 1)), np.repeat(np.eye(2), 3, axis=0)
+    total = np.logaddexp.reduce(likelihood.exact(model, every).log_p)
+    np.testing.assert_allclose(found.log_p_observed[0], total, atol=1e-4)
+    # A category may be ruled out: its unit is seen to be off.
+    mask[1] = False
+    assert (completion.complete(model, x * (np.arange(8) != 1), mask, n=100).x[0][:, 1] == 0).all()
+
+
+def test_holes_by_nan_and_refusals():
+    model, _ = make_model("fvsbn")
+    x = rows(6)
+    gaps = np.where(masks(6)["last"][None], np.nan, x)
+    a = completion.complete(model, gaps, n=3, seed=2)
+    b = completion.complete(model, x, masks(6)["last"], n=3, seed=2)
+    np.testing.assert_array_equal(a.x, b.x)
+    assert len(number(a.x[0])) == 3
+    for bad, said in ((x + 0.5, "0 and 1"), (x[:, :4], "columns"), (x[:0], "at least one row")):
+        with pytest.raises(DarnError, match=said):
+            completion.complete(model, bad)
+    with pytest.raises(DarnError, match="mask has shape"):
+        completion.complete(model, x, np.zeros(5, bool))
+
+
+# ---------------------------------------------------------------- the command line, and ready models
+
+ROWS = (np.random.RandomState(0).random((40, 9)) < 0.5).astype(int)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("c")
+    np.savetxt(folder / "a.csv", ROWS, fmt="%d", delimiter=",", header=",".join("abcdefghi"), comments="")
+    assert main(["train", str(folder / "a.csv"), "--tiny", "--quiet", "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def told(capsys, *argv):
+    capsys.readouterr()
+    status = main([str(a) for a in argv])
+    out, err = capsys.readouterr()
+    return status, json.loads(out) if out.startswith(("{", "[")) else out, err
+
+
+def test_complete_a_file_with_holes(run, tmp_path, capsys):
+    text = "a,b,c,d,e,f,g,h,i\n1,0,,1,?,0,0,1,1\n0,0,0,0,0,0,0,0,\n"
+    (tmp_path / "holes.csv").write_text(text)
+    out = tmp_path / "filled.npy"
+    status, facts, _ = told(capsys, "complete", run, tmp_path / "holes.csv", "-n", 4, "--out", out, "--json")
+    assert status == 0
+    assert facts["method"] == "exact"
+    x = np.load(out)
+    assert x.shape == (2, 4, 9)
+    assert (x[0][:, [0, 1, 3, 5, 6, 7, 8]] == [1, 0, 1, 0, 0, 1, 1]).all()
+    gaps = np.array([[1, 0, np.nan, 1, np.nan, 0, 0, 1, 1], [0] * 8 + [np.nan]])
+    np.save(tmp_path / "holes.npy", gaps)
+    assert told(capsys, "complete", run, tmp_path / "holes.npy", "-n", 4, "--out", tmp_path / "b.npy")[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), x)
+
+
+def test_complete_what_is_hidden(run, tmp_path, capsys):
+    status, facts, _ = told(
+        capsys, "complete", run, "--hide", "lower", "--baselines", "--out", tmp_path / "a.png", "--json"
+    )
+    assert status == 0
+    assert (tmp_path / "a.png").exists()
+    assert len(facts["log_p_missing"]) == 2
+    assert all(-20 < v["mean"] < 0 for v in facts["log_p_missing"].values())
+    status, facts, _ = told(capsys, "complete", run, "--hide", "b,c", "--json")
+    assert facts["missing"] == pytest.approx(2 / 9)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "nothing is missing"),
+        (["--hide", "z"], "there is no column 'z'"),
+        (["--hide", "lower", "-n", "0"], "-n must be at least 1"),
+        (["no.csv"], "cannot be read"),
+    ],
+)
+def test_complete_refuses(run, capsys, argv, said):
+    status, _, err = told(capsys, "complete", run, *argv)
+    assert status == 2
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
+    lines = ["colour,size"] + [f"{c},{s}" for c, s in zip(["red", "green", ""] * 12, ["S", "M"] * 18)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    train = ["train", tmp_path / "t.csv", "--categorical", "auto", "--tiny", "--quiet", "--out", tmp_path / "run"]
+    assert told(capsys, *train)[0] == 0
+    (tmp_path / "holes.csv").write_text("size,colour\nS,\n,red\n")
+    fill = ["complete", tmp_path / "run", tmp_path / "holes.csv", "-n", 20, "--out", tmp_path / "f.csv"]
+    assert told(capsys, *fill)[0] == 0
+    rows = [line.split(",") for line in (tmp_path / "f.csv").read_text().splitlines()]
+    assert rows[0] == ["colour", "size"]
+    assert {r[0] for r in rows[1:21]} <= {"red", "green"}
+    assert {r[1] for r in rows[1:21]} == {"S"}
+    assert {r[0] for r in rows[21:]} == {"red"}
+
+
+def test_ready_models(capsys, tmp_path, monkeypatch):
+    status, found, _ = told(capsys, "models", "--json")
+    assert status == 0
+    mine = next(m for m in found if m["name"] == "mnist-500")
+    assert mine["columns"] == 784
+    loaded = darn.load("mnist-500")
+    assert loaded.model.n_h == (500,)
+    with pytest.raises(DarnError, match="did you mean mnist-500"):
+        darn.load("mnist-50")
+    monkeypatch.setattr(ready, "folders", lambda: [tmp_path])
+    with pytest.raises(DarnError, match="copy results/models of the repository"):
+        darn.load("mnist-500")

@@ -1,0 +1,142 @@
+"""Laws of tables: words to one-hot groups and back, and the command line over them."""
+
+import csv
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from darn import DarnError, data
+from darn.cli import main
+from darn.data import Columns, Schema
+
+RNG = np.random.RandomState(0)
+N = 120
+COLOUR = RNG.choice(["red", "green", "blue, dark", ""], N, p=[0.4, 0.3, 0.2, 0.1])
+ROWS = [
+    {
+        "colour": c,
+        "legs": str(RNG.choice([2, 4, 8])) if c else "?",
+        "weight": f"{RNG.gamma(2.0):.2f}",
+        "wings": str(int(c == "red")),
+        "same": "x",
+        "kind": "a" if c == "red" else "b",
+        "count": str(RNG.randint(1, 4)),
+        "id": f"n{i}",
+    }
+    for i, c in enumerate(COLOUR)
+]
+NAMES = list(ROWS[0])
+MODELLED = ["colour", "legs", "weight", "wings", "same"]
+AUTO = Columns("auto", drop="id", weights="count")
+
+
+def write(path, rows, names=NAMES):
+    with open(path, "w", newline="") as f:
+        w = csv.DictWriter(f, names, extrasaction="ignore")
+        w.writeheader()
+        w.writerows(rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("t") / "pets.csv", ROWS)
+
+
+def test_round_trip(table):
+    splits = data.load(table, columns=AUTO, labels="kind")
+    schema = splits.schema
+    assert schema.names == tuple(MODELLED)
+    assert [c.kind for c in schema.columns] == ["category", "category", "number", "bit", "category"]
+    assert schema.groups == (4, 4, 10, 1, 2)
+    assert splits.columns[:4] == ("colour=blue, dark", "colour=green", "colour=red", "colour=(missing)")
+    cells = np.array([[r[n] for n in MODELLED] for r in ROWS])
+    bits = schema.encode(MODELLED, cells, "it")
+    ends = np.cumsum(schema.groups)
+    for lo, hi, c in zip(ends - schema.groups, ends, schema.columns):
+        assert c.kind == "bit" or (bits[:, lo:hi].sum(axis=1) == 1).all()
+    back = schema.decode(bits)
+    for row, old in zip(back, cells):
+        words = ["" if w == "?" else w for w in old.tolist()]
+        assert row[:2] + row[3:] == words[:2] + words[3:]
+    again = schema.encode(MODELLED, np.array(back), "it")
+    moved = (again != bits).any(axis=1).mean()  # a number drawn beside an edge may be rounded over it
+    assert moved < 0.05
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+    # Columns are found by name, in any order.
+    order = [3, 1, 4, 0, 2]
+    np.testing.assert_array_equal(schema.encode([MODELLED[i] for i in order], cells[:, order], "it"), bits)
+
+
+def test_weights_and_labels_go_with_their_rows(table):
+    splits = data.load(table, columns=AUTO, labels="kind")
+    total = sum(rows.weights.sum() for rows in (splits.train, splits.valid, splits.test))
+    assert total == sum(int(r["count"]) for r in ROWS)
+    wings = splits.columns.index("wings")
+    np.testing.assert_array_equal(splits.train.unpack()[:, wings] == 1, splits.train.labels == 0)
+
+
+def test_parquet_is_the_same_table(table, tmp_path):
+    words = {n: [r[n] for r in ROWS] for n in NAMES}
+    frame = pl.DataFrame(words).with_columns(
+        pl.col("weight").cast(pl.Float64),
+        pl.col("wings") == "1",
+        pl.when(pl.col("colour") == "").then(None).otherwise(pl.col("colour")).alias("colour"),
+    )
+    frame.write_parquet(tmp_path / "pets.parquet")
+    a, b = (data.load(p, columns=AUTO, labels="kind") for p in (table, tmp_path / "pets.parquet"))
+    np.testing.assert_array_equal(a.train.values, b.train.values)
+    assert a.schema == b.schema
+
+
+def refused(path, said, **options):
+    with pytest.raises(DarnError, match=said):
+        data.load(path, **options)
+
+
+def test_refusals(table, tmp_path):
+    refused(table, "--categorical auto")
+    refused(table, "looks like a name or number of each row: leave it out with --drop 'id'", columns=Columns("auto"))
+    refused(table, "no column named 'colr'", columns=Columns("colr"))
+    refused(table, "column 'weight', not 0 or 1: name it in --categorical", columns=Columns("colour,legs,kind,same"))
+    refused("digits", "is no table", columns=Columns("auto"))
+    np.save(tmp_path / "a.npy", np.eye(12))
+    refused(tmp_path / "a.npy", "is no table", columns=Columns("auto"))
+    two = tmp_path / "two.csv"
+    two.write_text("a,a\n" + "x,y\n" * 12)
+    refused(two, "two columns called 'a'", columns=Columns("auto"))
+    two.write_text("a,b\n" + "x,y\n" * 12 + "x\n")
+    refused(two, "line 14 has 1 values", columns=Columns("auto"))
+    schema = data.load(table, columns=AUTO, labels="kind").schema
+    new = write(tmp_path / "new.csv", [ROWS[0] | {"colour": "pink"}])
+    with pytest.raises(DarnError, match="the value 'pink' in column 'colour', which the model has never seen"):
+        data.load_rows(new, columns=Columns(schema=schema))
+
+
+def test_from_table_to_synthetic_rows(table, tmp_path, capsys):
+    run, out = tmp_path / "run", tmp_path / "new.csv"
+    how = ["--categorical", "auto", "--drop", "id", "--weights", "count", "--labels", "kind"]
+    assert main(["train", str(table), *how, "--tiny", "--quiet", "--out", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["sample", str(run), "-n", "50", "--out", str(out), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert 0 <= facts["copies"]["sampled"] <= 1
+    with open(out, newline="") as f:
+        rows = list(csv.DictReader(f))
+    assert len(rows) == 50
+    assert list(rows[0]) == [*MODELLED, "kind"]
+    for name in ("colour", "legs", "wings", "same", "kind"):
+        known = {r[name] for r in ROWS} | {""}
+        assert {r[name] for r in rows} <= known - {"?"}
+    assert all(0 <= float(r["weight"]) <= max(float(s["weight"]) for s in ROWS) for r in rows)
+    # New rows are scored under the same schema: columns in any order, weights and dropped columns absent.
+    some = write(tmp_path / "some.csv", ROWS[:7], ["kind", *reversed(MODELLED)])
+    scores = tmp_path / "s.npy"
+    assert main(["eval", str(run), str(some), "--per-row", str(scores)]) == 0
+    assert np.load(scores).shape == (7,)
+    assert np.all(np.load(scores) > -100)  # valid rows: none of them impossible
+    capsys.readouterr()
+    assert main(["eval", str(run)]) == 0
+    assert "rows of" in capsys.readouterr().out
