@@ -2,7 +2,7 @@
 
     python -m benchmarks.codec sizes MODEL [--data SET]     one model's test rows; beside xz, bzip2, zpaq, JBIG2
     python -m benchmarks.codec coders                       ways to code a bit: numba, NumPy lanes, constriction
-    python -m benchmarks.codec trips [--stacks 200 --rows-sets 50]
+    python -m benchmarks.codec trips [--stacks 200 --sets 50]
     python -m benchmarks.codec memory                       peak memory for 10 MB and 100 MB of input
 
 Each writes results/bench/codec-NAME.json.
@@ -223,8 +223,7 @@ def trips(args) -> dict:
             worst, done = max(worst, found.overhead / 8), done + 1
         key = f"{arch.visible} / {len(arch.n_h)} hidden"
         stacks[key] = stacks.get(key, 0) + 1
-        if sys.stderr.isatty():
-            print(f"\r{done:,} round trips, {seed + 1} stacks", end="", file=sys.stderr)
+        print(f"{done:,} round trips, {seed + 1 - args.first} stacks", file=sys.stderr, flush=True)
     return {
         "round_trips": done,
         "stacks": args.stacks,

@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import BinaryIO
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from darn.codec import _blocks
 from darn.codec._bytes import Damaged
@@ -46,6 +47,11 @@ class Accounts:
     def overhead(self) -> float:
         """Bits beyond that, the model inside left out."""
         return 8 * (self.size - self.model) - self.ideal
+
+
+@lru_cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()  # once: it looks through all the libraries that are loaded
 
 
 class RowCodec:
@@ -141,7 +147,7 @@ class RowCodec:
     def _in_order(self, f, items):
         """f of every item, several at once, in their order and with few of them in memory."""
         # One BLAS thread each: the products are small, and its threads would wait for each other most of the time.
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
+        with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(self.workers) as pool:
             waiting = deque()
             try:
                 for item in items:
