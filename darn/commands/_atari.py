@@ -1,18 +1,12 @@
-"""The commands behind section 5.3: recording frames, and the figures."""
+"""Section 5.3, behind `darn data` and `darn reproduce`: recording frames, and the figures."""
 
 from pathlib import Path
 
-from darn import commands
-from darn.commands import _check_seed, _say, _use_device
+from darn.commands._base import check_seed, say, use_device
 from darn.errors import DarnError
 
 
-def data_sets(args) -> None:
-    """`darn data`: records where a game is asked for."""
-    return _record(args) if args.name == "atari" or args.game else commands.data_sets(args)
-
-
-def _record(args) -> None:
+def record(args) -> None:
     if args.name not in ("atari", None):
         raise DarnError(f"--game goes with `darn data atari`, not with {args.name}")
     from darn.data import GAMES
@@ -24,7 +18,7 @@ def _record(args) -> None:
         raise DarnError(f"--frames must be at least 20, not {args.frames}")
     if args.processes is not None and args.processes < 1:
         raise DarnError(f"--processes must be at least 1, not {args.processes}")
-    _check_seed(args)
+    check_seed(args)
     from tqdm import tqdm
 
     from darn.data import record_atari
@@ -38,7 +32,7 @@ def _record(args) -> None:
             progress=lambda count: bar.update(min(count, bar.total - bar.n)),
         )
     facts = {"games": games, "frames": args.frames, "seed": args.seed, "files": [str(p) for p in made]}
-    _say(args, facts, *(f"{args.frames:,} frames of {g} in {p}" for g, p in zip(games, made)))
+    say(args, facts, *(f"{args.frames:,} frames of {g} in {p}" for g, p in zip(games, made)))
 
 
 # ---------------------------------------------------------------- reproduce
@@ -54,7 +48,7 @@ def reproduce(args) -> int:
     for game in games:
         if game not in ATARI_BOUNDS:
             raise DarnError(f"the paper has no game {game!r}: it has {', '.join(ATARI_BOUNDS)}")
-    _use_device(args)
+    use_device(args)
     from darn import atari
 
     book = atari.Book(Path(args.runs), Path(args.results) / "atari", tiny=args.tiny, progress=not args.quiet)
@@ -62,5 +56,5 @@ def reproduce(args) -> int:
         found = {game: book.game(game) if args.what == "atari" else book.figure3(game) for game in games}
     else:
         found = {args.what: book.figure4() if args.what == "fig4" else book.figure5()}
-    _say(args, found, *(line for name, row in found.items() for line in atari.lines(name, row)))
+    say(args, found, *(line for name, row in found.items() for line in atari.lines(name, row)))
     return 0

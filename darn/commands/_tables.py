@@ -4,8 +4,9 @@ import difflib
 import sys
 from pathlib import Path
 
-from darn import commands_atari
-from darn.commands import _asked_recipe, _say, _use_device
+from darn.commands import _atari
+from darn.commands._base import Commands, say, use_device
+from darn.commands._train import asked_recipe
 from darn.errors import DarnError
 from darn.recipes import PAPER_GRID, parse_grid
 
@@ -14,10 +15,10 @@ def sweep(args) -> int:
     for name in ("programs", "width"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")
-    name, recipe = _asked_recipe(args)
+    name, recipe = asked_recipe(args)
     grid = parse_grid(args.grid) if args.grid else PAPER_GRID
     out = Path(args.out or Path("runs") / f"sweep-{name}")
-    _use_device(args)
+    use_device(args)
     from tqdm import tqdm
 
     from darn import sweeps
@@ -32,7 +33,7 @@ def sweep(args) -> int:
             width=args.width,
             progress=bar.set_description_str,
         )
-    _say(args, record | {"run": str(out / "best")}, *_sweep_lines(record, out, sweeps.table(record)))
+    say(args, record | {"run": str(out / "best")}, *_sweep_lines(record, out, sweeps.table(record)))
     if record["interrupted"]:
         print("darn: interrupted; the same command with --resume goes on from here", file=sys.stderr)
     return 130 if record["interrupted"] else 0
@@ -55,8 +56,8 @@ TARGETS = ("table1", "table2", "fig2", "claims", "costs", "docs", "all")
 
 def reproduce(args) -> int:
     """Prints the paper's figures and ours; with --run or --rows makes ours first."""
-    if args.what in commands_atari.TARGETS:
-        return commands_atari.reproduce(args)
+    if args.what in _atari.TARGETS:
+        return _atari.reproduce(args)
     for name in ("samples", "repeats"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")
@@ -67,7 +68,7 @@ def reproduce(args) -> int:
     targets = [t for t in TARGETS if t not in ("all", "docs")] if args.what == "all" else [args.what]
     rows = _chosen_rows(targets, args.rows)
     if making or "fig2" in targets:
-        _use_device(args)
+        use_device(args)
     from darn import reproduce as book
 
     if making and not _make_rows(rows, args, results):
@@ -88,7 +89,7 @@ def reproduce(args) -> int:
             more, text = None, [f"cannot be shown: {e}"]
         facts[target] = more
         lines += [*title, *text, *([""] if len(targets) > 1 else [])]
-    _say(args, facts if len(targets) > 1 else facts[targets[0]], *lines)
+    say(args, facts if len(targets) > 1 else facts[targets[0]], *lines)
     return 0
 
 
@@ -206,3 +207,57 @@ _SHOW = {
     "docs": _show_docs,
     "fig2": _show_fig2,
 }
+
+
+def register(add: Commands) -> None:
+    p = add.command(
+        "sweep",
+        sweep,
+        "train every model of a grid, choose by validation bound",
+        "  darn sweep ocr_letters                                the paper's grid: 105 models\n"
+        "  darn sweep adult --grid lr=1e-3,2.5e-4 n_h=16,64,32+16 --epochs 100\n"
+        "  darn sweep adult --resume\n  darn eval runs/sweep-adult/best",
+    )
+    p.add_argument("recipe", help="a recipe's name, a data set's name, or a file or folder of one's own")
+    p.add_argument(
+        "--grid",
+        nargs="+",
+        metavar="FIELD=V1,V2",
+        help="values to try, every combination ('+' between the layers of n_h and n_d); default: the paper's grid",
+    )
+    p.add_argument("--out", help="the sweep's folder; default runs/sweep-NAME")
+    p.add_argument("--resume", action="store_true", help="continue an interrupted sweep")
+    p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
+    p.add_argument("--quiet", action="store_true", help="no progress line")
+    p.add_argument(
+        "--programs", type=int, help="how many programs padding may leave; default: 4 on a GPU, and no padding on a CPU"
+    )
+    p.add_argument("--width", type=int, help="models trained side by side; default: all that fit on a GPU, 1 on a CPU")
+    add.computing(p)
+    add.fields(p)
+
+    p = add.command(
+        "reproduce",
+        reproduce,
+        "the paper's tables, figures, claims and sampling costs beside ours",
+        "  darn reproduce table1                                 from the files under results/\n"
+        "  darn reproduce table1 --rows mushrooms,fvsbn-mushrooms  train and score these rows first\n"
+        "  darn reproduce atari --rows pong                      train what is missing, score it, draw it\n"
+        "  darn reproduce all --run\n  darn reproduce docs       rewrite the tables of the README and the docs",
+    )
+    p.add_argument("what", choices=(*TARGETS, *_atari.TARGETS), help="which part of the paper")
+    p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is not there yet")
+    p.add_argument("--rows", metavar="A,B", help="make these rows only; atari, fig3: these games")
+    p.add_argument(
+        "--tiny", action="store_true", help="atari and its figures: small networks, few epochs; does it run?"
+    )
+    p.add_argument("--again", action="store_true", help="make rows again that are there already")
+    p.add_argument("--results", default="results", metavar="DIR", help="where rows and models lie (default results)")
+    p.add_argument("--runs", default="runs/reproduce", metavar="DIR", help="where they are trained; resumable")
+    p.add_argument("--samples", type=int, help="importance samples a row; default the paper's 100,000, on a CPU 1,000")
+    p.add_argument("--repeats", type=int, help="repeats of the estimate (default 10)")
+    p.add_argument(
+        "--method", choices=("auto", "exact", "importance"), default="auto", help="auto: exact up to 16 units"
+    )
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    add.computing(p)

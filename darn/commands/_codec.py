@@ -7,14 +7,14 @@ import sys
 import time
 from pathlib import Path
 
-from darn.commands import _say, _use_device
+from darn.commands._base import Commands, say, use_device
 from darn.errors import DarnError
 
 
 def compress(args) -> None:
     *model, source, target = _paths(args, "compress", with_model=not args.train)
     _check_not_terminal(target)
-    _use_device(args)
+    use_device(args)
     from tqdm import tqdm
 
     from darn import codec, packing
@@ -85,7 +85,7 @@ def _trained(args, source: str):
 def decompress(args) -> None:
     *model, source, target = _paths(args, "decompress", with_model=None)
     _check_not_terminal(target)
-    _use_device(args)
+    use_device(args)
     from tqdm import tqdm
 
     from darn import codec, packing
@@ -134,7 +134,7 @@ def inspect(args) -> None:
     lines = [*_lines(args.file, found), f"  model      fingerprint {head.fingerprint.hex()}"]
     if images:
         lines.append(f"  images     {len(images):,}, in tiles of {head.notes['tile'][0]} x {head.notes['tile'][1]}")
-    _say(args, facts, *lines)
+    say(args, facts, *lines)
 
 
 def _paths(args, name: str, with_model: bool | None) -> list[str]:
@@ -165,7 +165,7 @@ def _open(path: str):
 def _say_beside(args, target: str, facts, *lines: str) -> None:
     """Where the output goes to standard output, the words do not."""
     if target != "-":
-        _say(args, facts, *lines)
+        say(args, facts, *lines)
 
 
 def _facts(found) -> dict:
@@ -201,3 +201,33 @@ def _lines(name: str, found):
     yield f"  overhead   {facts['overhead_bytes']:10.1f} bytes, of which the head has {facts['head_bytes']}{first}"
     if found.model:
         yield f"  model      {found.model:10,} bytes inside"
+
+
+def register(add: Commands) -> None:
+    p = add.command(
+        "compress",
+        compress,
+        "compress rows or bilevel images without loss, to the model's own description length",
+        "  darn compress runs/mushrooms my.npy my.drn\n  darn compress runs/pages scans/ scans.drn\n"
+        "  darn compress --train my.csv my.drn\n  cat my.npy | darn compress runs/mushrooms - - > my.drn",
+    )
+    p.add_argument("paths", nargs="+", metavar="RUN IN OUT", help="model, rows or images, file to write; - is a pipe")
+    p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    p.add_argument("--train", action="store_true", help="no model given: train one on these rows and put it inside")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    add.computing(p)
+
+    p = add.command(
+        "decompress",
+        decompress,
+        "the rows or images that were compressed, bit for bit",
+        "  darn decompress runs/mushrooms my.drn my.npy\n  darn decompress runs/pages scans.drn scans/\n"
+        "  darn decompress my.drn my.csv         (a file with its model inside)",
+    )
+    p.add_argument("paths", nargs="+", metavar="[RUN] IN OUT", help="model unless it is inside, file, what to write")
+    p.add_argument("--keep-going", action="store_true", help="leave out rows whose block is damaged")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    add.computing(p)
+
+    p = add.command("inspect", inspect, "where the bytes of a compressed file go", "  darn inspect my.drn")
+    p.add_argument("file", metavar="FILE", help="a file that `darn compress` wrote")
