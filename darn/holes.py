@@ -16,7 +16,7 @@ HALVES = ("lower", "upper", "left", "right")
 def hide(run, what: str) -> np.ndarray:
     """The units to hide: half of an image, or columns by name."""
     if what in HALVES:
-                rows, columns = run.shape or square_shape(run.model.n_x)
+        rows, columns = run.shape or square_shape(run.model.n_x)
         mask = np.zeros((rows, columns), bool)
         cut = {"lower": np.s_[rows // 2 :], "upper": np.s_[: rows // 2]}
         cut |= {"left": np.s_[:, : columns // 2], "right": np.s_[:, columns // 2 :]}
