@@ -273,9 +273,27 @@ def test_counts_of_units_that_are_all_on(model, expected):
 
 
 def test_costs_grow_as_the_paper_says():
-    rows = _costs.measure(scales=(1, 2), n=2, seconds=0)
+    rows = list(_costs.measure(scales=(1, 2), n=2, seconds=0))
     for row in rows:
         assert row["power"] == pytest.approx(row["power_of_formula"], abs=0.35)
     assert _costs.timed(zoo.fvsbn(5, key=jax.random.key(0)), 3, 0.01) > 0
     record = {"rows": rows, "trained": {"x": {"operations": 5.0}}, "device": "a CPU"}
     assert len(_costs.lines(record)) == 1 + 12 + 1 + 2
+
+
+def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(_costs, "COSTS", _costs.COSTS[:2])
+
+    def stop(text):
+        if text.startswith("NADE"):
+            raise KeyboardInterrupt
+
+    options = {"scales": (1, 2), "n": 1, "seconds": 0}
+    with pytest.raises(KeyboardInterrupt):
+        _costs.run(tmp_path, progress=stop, **options)
+    path = tmp_path / "costs" / "costs.json"
+    (first,) = json.loads(path.read_text())["rows"]
+    record = _costs.run(tmp_path, **options)
+    assert record["rows"][0] == first
+    assert [r["name"] for r in record["rows"]] == ["FVSBN", "NADE"]
+    assert json.loads(path.read_text()) == record

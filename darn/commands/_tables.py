@@ -76,7 +76,7 @@ def reproduce(args) -> int:
     if making and "costs" in targets and not args.rows:
         from darn.reproduce import _costs
 
-        _costs.run(results, progress=lambda text: print(text, file=sys.stderr))
+        _costs.run(results, again=args.again, progress=lambda text: print(text, file=sys.stderr))
     found = book.read(results)
     facts, lines = {}, []
     for target in targets:

@@ -15,7 +15,7 @@ from darn.config import Architecture
 from darn.model import Stack
 from darn.model_file import load_model
 from darn.reproduce._counted import count
-from darn.reproduce._results import write
+from darn.reproduce._results import load, write
 from darn.sampling import sample
 from darn.zoo import build
 
@@ -94,13 +94,12 @@ def timed(model: Stack, batch: int, seconds: float) -> float:
     return sorted(rates)[1]
 
 
-def measure(*, scales=SCALES, n: int = 10, batch: int = 100, seconds: float = 0.5, progress=None) -> list[dict]:
-    """Every family at every scale: operations a sample as counted, how the count grows, samples a second.
+def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, seconds: float = 0.5, progress=None):
+    """Yields every family at every scale: operations a sample as counted, how the count grows, samples a second.
 
     `seconds`: of each timing; 0 for none.
     """
-    rows = []
-    for cost in COSTS:
+    for cost in costs:
         sizes = []
         for k in scales:
             arch, n_x = cost.make(k)
@@ -125,10 +124,13 @@ def measure(*, scales=SCALES, n: int = 10, batch: int = 100, seconds: float = 0.
         # All sizes grow with the scale: a quadratic formula shows as a power of 2.
         power = np.polyfit(np.log(scales), [math.log(s["operations"]) for s in sizes], 1)[0]
         by_formula = np.polyfit(np.log(scales), [math.log(s["formula"]) for s in sizes], 1)[0]
-        rows.append(
-            {"name": cost.name, "formula": cost.formula, "power": power, "power_of_formula": by_formula, "sizes": sizes}
-        )
-    return rows
+        yield {
+            "name": cost.name,
+            "formula": cost.formula,
+            "power": power,
+            "power_of_formula": by_formula,
+            "sizes": sizes,
+        }
 
 
 def trained(results: Path, n: int = 20) -> dict[str, dict]:
@@ -143,17 +145,22 @@ def trained(results: Path, n: int = 20) -> dict[str, dict]:
     return found
 
 
-def run(results: Path, *, progress=None, **options) -> dict:
-    """Measures, and writes results/costs/costs.json."""
-    record = {
-        "rows": measure(progress=progress, **options),
-        "trained": trained(results),
+def run(results: Path, *, again: bool = False, progress=None, **options) -> dict:
+    """Measures into results/costs/costs.json, family by family: an interrupted run goes on, `again` starts anew."""
+    path = results / "costs" / "costs.json"
+    rows = load(path)["rows"] if path.exists() and not again else []
+    origin = {
         "device": provenance.device(),
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "command": provenance.command(),
     }
-    write(results / "costs" / "costs.json", record)
+    there = {row["name"] for row in rows}
+    for row in measure([c for c in COSTS if c.name not in there], progress=progress, **options):
+        rows.append(row)
+        write(path, {"rows": rows, "trained": {}, **origin})
+    record = {"rows": rows, "trained": trained(results), **origin}
+    write(path, record)
     return record
 
 
