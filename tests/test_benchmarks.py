@@ -4,11 +4,14 @@ import json
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
 
-from benchmarks import measure, run
+from benchmarks import atari, measure, run
+from darn.recipes import RECIPES
+from darn.zoo import build
 
 
 def test_quick_row(tmp_path, capsys):
@@ -50,3 +53,15 @@ def test_torch_twin_is_the_same_model():
     from benchmarks.torch_twin import check
 
     assert set(check(rtol=1e-4)) == {"loss", "gradient", "step"}
+
+
+def test_atari(tmp_path):
+    # optax mixes types where our own code does not
+    with jax.numpy_dtype_promotion("standard"):
+        record = atari.main(["--quick", "--out", str(tmp_path / "atari.json")])
+    assert record["training"][0]["share_of_plain"] > 0
+    assert all(row["same_bits"] == 1 for row in record["sampling"])
+    paper = build(RECIPES["atari/pong"], 33231, shape=(209, 159), key=jax.random.key(0))
+    counted = {type(m).__name__: atari.products(m) for _, m, _ in atari.used_maps(paper)}
+    assert counted["CausalLocal"] < 112 * 33231  # less the edges
+    assert counted["CausalLocal"] > 0.95 * 112 * 33231

@@ -119,7 +119,8 @@ def fit(
     seed = jnp.asarray(config.seed)
     train_rows, valid_rows = DeviceRows.put(train), DeviceRows.put(valid)
     # Few validation rows are scored several times over: the choice between epochs should not be a matter of luck.
-    n_valid = max(1, 5000 // len(valid)) if _is_random(model) else 1
+    # Frames of a game are large enough to speak for themselves.
+    n_valid = max(1, min(5000, 200_000_000 // model.width) // len(valid)) if _is_random(model) else 1
     state = program.start(model)
     best = jax.tree.map(jnp.copy, program.kept(state))
     host = {
