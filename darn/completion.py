@@ -8,9 +8,10 @@ p(x_observed), whatever the layer; and where no seen unit follows a missing one 
   enumerate as well.
 - importance: else. Codes come from the encoder, and what it is fed in the holes is their mean over many fillings: draws
   of the model to begin with, refined by some sweeps of h ~ q(h | filled row), x_missing ~ p(. | h, x_observed). (A
-  single filling would tell the encoder more than is known, and its codes would be far too sure.) The weights
-  p(h) p(x_observed | ...) / q(h | that row) are unbiased for p(x_observed) whatever the filling was; completions are
-  resampled by them, and their effective sample size is reported.
+  single filling would tell the encoder more than is known, and its codes would be far too sure.) Then the biases of its
+  factorial layers are fitted to the row: they lower the description length of what is seen, by the gradient that
+  training uses. The weights p(h) p(x_observed | ...) / q(h) are unbiased for p(x_observed) whatever came before them;
+  completions are resampled by them, and their effective sample size is reported.
 """
 
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from darn.nn import softplus
 from darn.sampling import chunks, pad_rows, row_keys
 
 FEW = 10  # missing units that are enumerated
+FIT_STEPS, FIT_SAMPLES = 300, 8  # of the encoder's biases to one row
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,14 @@ def _log_prior(model, h, context):
     return sum((part.layer.log_prob(h[l - 1], model.above(l, h, context)) for l, part in layers), start=jnp.zeros(()))
 
 
+def _shifted(model: Stack, shift) -> Stack:
+    """The model with its factorial encoder layers' biases moved."""
+    if not shift:
+        return model
+    where = lambda m: [p.layer.b for p in m.encoder if isinstance(p.layer, Factorial)]  # noqa: E731
+    return eqx.tree_at(where, model, [b + s for b, s in zip(where(model), shift)])
+
+
 @eqx.filter_jit
 def _by_codes(model, x, missing, context, keys, n, each, sweeps):
     """Exact: every code, weighed by p(h) p(x_observed | h)."""
@@ -186,14 +196,16 @@ def _by_weights(model, x, missing, context, keys, n, each, sweeps):
     layer = model.decoder[0].layer
 
     def one(x, missing, context, key):
-        k_start, k_sweeps, k_last, k_choice = jax.random.split(key, 4)
+        k_start, k_sweeps, k_fit, k_last, k_choice = jax.random.split(key, 5)
 
-        def step(fed, k):
+        def step(fed, k, shift=None):
             """(a filling, its log weight) by way of a code of the row as `fed` to the encoder."""
             k_h, k_x = jax.random.split(k)
-            h = model.encode(fed, context, key=k_h)
+            h = _shifted(model, shift).encode(fed, context, key=k_h)
             y, log_w = _held(layer, model.above(0, h, context), x, missing, k_x)
-            return y, log_w + _log_prior(model, h, context) - model.log_q(h, fed, context)
+            # As in training, log q's own weights are held: see `objective.description_length`.
+            log_q = _shifted(model, lax.stop_gradient(shift)).log_q(h, fed, context)
+            return y, log_w + _log_prior(model, h, context) - log_q
 
         def sweep(y, k):
             return jax.vmap(step)(y, jax.random.split(k, each))[0], None
@@ -202,7 +214,22 @@ def _by_weights(model, x, missing, context, keys, n, each, sweeps):
         y = jax.vmap(draw)(jax.random.split(k_start, each))
         y, _ = lax.scan(sweep, y, jax.random.split(k_sweeps, sweeps))
         mean = jnp.mean(y, axis=0)
-        y, log_w = jax.vmap(lambda k: step(mean, k))(jax.random.split(k_last, each))
+
+        def length(shift, k):
+            return -jnp.mean(jax.vmap(lambda k: step(mean, k, shift)[1])(jax.random.split(k, FIT_SAMPLES)))
+
+        def improve(carry, k_rate):  # RMSprop
+            shift, square = carry
+            g = jax.grad(length)(shift, k_rate[0])
+            square = jax.tree.map(lambda v, g: 0.9 * v + 0.1 * g * g, square, g)
+            move = lambda s, g, v: s - k_rate[1] * g / jnp.sqrt(v + 1e-6)  # noqa: E731
+            return (jax.tree.map(move, shift, g, square), square), None
+
+        shift = tuple(jnp.zeros(part.layer.n) for part in model.encoder if isinstance(part.layer, Factorial))
+        if shift:
+            steps = jax.random.split(k_fit, FIT_STEPS), jnp.linspace(0.1, 0.005, FIT_STEPS)
+            shift = lax.scan(improve, (shift, shift), steps)[0][0]
+        y, log_w = jax.vmap(lambda k: step(mean, k, shift))(jax.random.split(k_last, each))
         chosen = y[jax.random.categorical(k_choice, log_w, shape=(n,))]
         ess = jnp.exp(2 * logsumexp(log_w) - logsumexp(2 * log_w))
         return chosen.astype(jnp.uint8), logsumexp(log_w) - jnp.log(float(each)), ess

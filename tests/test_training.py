@@ -28,7 +28,7 @@ from darn.likelihood import exact
 from darn.model_file import load_model
 from darn.training import Program, fit, load_checkpoint, make_optimizer, rmsprop_graves, save_checkpoint
 from darn.training._optim import make_schedule, optimizer_names
-from darn.training._step import DeviceRows
+from darn.training._step import DeviceRows, excess
 
 # Each bit is linearly separable given those before it, so that even an FVSBN can know the four by heart.
 FOUR = np.array([[0, 0, 0, 1, 0, 1], [0, 1, 0, 1, 1, 0], [1, 1, 1, 0, 1, 0], [1, 0, 0, 0, 1, 1]], np.uint8)
@@ -169,7 +169,7 @@ def test_a_model_as_sparse_as_asked_for_comes_before_a_better_bound():
     rank = [(max(0.0, row["valid"]["active"][0] / 1.2 - 1.05), row["valid"]["bound"]) for row in found.history]
     assert found.epoch == 1 + rank.index(min(rank))
     assert found.bound == min(rank)[1] > min(bound for _, bound in rank)
-    assert Program(small(), BASE, 20).excess([2.0]) == 0
+    assert excess([2.0], 0.0, (4,)) == 0
 
 
 def weights_of(fitted):

@@ -105,10 +105,8 @@ class Schema:
 
     @staticmethod
     def from_json(columns: list[dict]) -> Schema:
-        fixed: list[dict[str, Any]] = [
-            {k: tuple(v) if isinstance(v, list) else v for k, v in c.items()} for c in columns
-        ]
-        return Schema(tuple(Column(**c) for c in fixed))
+        plain: list[dict[str, Any]] = [c | {"values": tuple(c["values"]), "edges": tuple(c["edges"])} for c in columns]
+        return Schema(tuple(Column(**c) for c in plain))
 
 
 def infer(names: Sequence[str], cells: np.ndarray, categorical: str, what: str) -> Schema:

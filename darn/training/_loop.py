@@ -22,7 +22,7 @@ from darn.layers import EoNADE
 from darn.model import Stack
 from darn.model_file import save_model
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
-from darn.training._step import DeviceRows, Program, to_host
+from darn.training._step import DeviceRows, Program, excess, to_host
 
 CALL_SECONDS = 0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
 
@@ -186,10 +186,10 @@ def fit(
             host["sums"] = {k: np.add(so_far[k], v).tolist() for k, v in sums.items()}
             if host["epoch"] % config.validate_every == 0 or host["epoch"] == config.epochs:
                 measured = to_host(program.bound(program.kept(state), valid_rows, n_samples=n_valid, seed=seed))
-                excess = program.excess(measured["active"])
-                if (excess, measured["bound"]) < (host["excess"], host["bound"]):
+                dense = excess(measured["active"], config.sparsity, model.n_h)
+                if (dense, measured["bound"]) < (host["excess"], host["bound"]):
                     best = jax.tree.map(jnp.copy, program.kept(state))
-                    host.update(bound=measured["bound"], excess=excess, best=host["epoch"], since=0)
+                    host.update(bound=measured["bound"], excess=dense, best=host["epoch"], since=0)
                 else:
                     host["since"] += 1
                 mean = {k: np.divide(v, host["seen"]).tolist() for k, v in host["sums"].items()}

@@ -1,6 +1,7 @@
 """The compiled part of training: a step is a pure function of (state, batch), an epoch one program over many."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -165,16 +166,6 @@ class Program:
         """The weights to evaluate and keep: the averaged ones, where there are any."""
         return state.params if state.average is None else state.average
 
-    def excess(self, active: list[float]) -> float:
-        """By how much more than a twentieth the activity of some layer is above its target; 0 where none is asked for.
-
-        A model that is as sparse as it should be comes before one with a better bound: early in training, before the
-        price has risen, the code is dense and the bound is low.
-        """
-        if self.target is None:
-            return 0.0
-        return max(0.0, float(np.max(np.asarray(active) / np.asarray(self.target))) - 1.05)
-
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update; (the new state, the batch's description length and its parts)."""
 
@@ -274,6 +265,17 @@ def _metrics(dl: DescriptionLength, *, active: bool = True, share: Array | None 
     # Counting active units at every step would cost a kernel of its own, so training does it only where it matters.
     found = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h} | ({} if share is None else {"noise": share})
     return found | {"active": dl.active} if active else found
+
+
+def excess(active: list[float], sparsity: float, n_h: Sequence[int]) -> float:
+    """By how much more than a twentieth the activity of some layer is above its target; 0 where none is asked for.
+
+    A model that is as sparse as it should be comes before one with a better bound: early in training, before the price
+    has risen, the code is dense and the bound is low.
+    """
+    if not sparsity:
+        return 0.0
+    return max(0.0, float(np.max(np.asarray(active) / (sparsity * np.asarray(n_h)))) - 1.05)
 
 
 def to_host(metrics) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from darn.model import Stack
 from darn.training._checkpoint import checkpoint_host, load_checkpoint, save_checkpoint
 from darn.training._loop import CALL_SECONDS, _ctrl_c, _is_random
 from darn.training._pad import pad, unpad
-from darn.training._step import DeviceRows, Program, to_host
+from darn.training._step import DeviceRows, Program, excess, to_host
 
 SCALARS = ("lr", "momentum", "weight_decay", "l1", "average", "sparsity", "seed")
 UNITS = ("n_h", "n_d", "encoder_d", "decoder_d")
@@ -187,6 +187,7 @@ class Record:
 
     bound: float = math.inf  # the best validation bound, nats
     epoch: int = 0  # its epoch
+    excess: float = math.inf  # by how much its code is denser than asked for
     epochs: int = 0  # epochs trained
     since: int = 0  # looks without improvement
     seconds: float = 0.0  # of training, shared evenly among the models of a program
@@ -194,14 +195,14 @@ class Record:
     diverged: bool = False  # the loss became infinite or no number
     history: list[dict] = field(default_factory=list, repr=False)
 
-    def look(self, epoch: int, train: dict, valid: dict, step: int, patience: int) -> bool:
+    def look(self, epoch: int, train: dict, valid: dict, step: int, patience: int, dense: float = 0.0) -> bool:
         """Notes a validation; whether it is the best so far."""
         self.epochs = epoch
         self.history.append({"epoch": epoch, "step": step, "train": train, "valid": valid})
-        better = valid["bound"] < self.bound
+        better = (dense, valid["bound"]) < (self.excess, self.bound)
         self.since = 0 if better else self.since + 1
         if better:
-            self.bound, self.epoch = valid["bound"], epoch
+            self.bound, self.epoch, self.excess = valid["bound"], epoch, dense
         # without a finite bound on validation nothing can be chosen any more
         self.diverged = not (math.isfinite(valid["bound"]) and math.isfinite(train["bound"]))
         self.done = self.diverged or bool(patience and self.since >= patience)
@@ -306,7 +307,9 @@ class _Loop:
                     if not records[i].done:
                         parts = _of_model(means, at), _of_model(measured, at)
                         step = epoch * many.steps_per_epoch
-                        better[at] = records[i].look(epoch, *parts, step, config.patience)
+                        own = self.configs[i]
+                        dense = excess(parts[1]["active"], own.sparsity, own.n_h)
+                        better[at] = records[i].look(epoch, *parts, step, config.patience, dense)
                 stacked = many.keep(stacked, jnp.asarray(better))
                 if len(running()) <= len(members) // 2 and epoch < config.epochs:
                     stacked, members = self._drop(stacked, members, records)
