@@ -145,7 +145,7 @@ def _shape(splits: Splits) -> tuple[int, int]:
 
 
 def lines(name: str, row: dict):
-    """A row for people."""
+    """A row for people; bounds, Bernoullis and xz are in nats a frame."""
     yield f"{name}:"
     for key, value in row.items():
-        yield f"  {key:28} {value:10.2f} nats" if isinstance(value, float) else f"  {key:28} {value}"
+        yield f"  {key:28} {value:10.2f}" if isinstance(value, float) else f"  {key:28} {value}"

@@ -108,18 +108,19 @@ LOCAL = {
     "one cell": ((1, 1, 2), 3, 2, 2, 3, 1),
 }
 
-# name: (grid, kernel, period, tile)
+# name: (grid, kernel, period, tile, block)
 CAUSAL_LOCAL = {
-    "convolution": ((4, 5, 1), 3, 1, 1),
-    "period 2": ((5, 3, 1), 3, 2, 2),
-    "period 2, tile 1, channels": ((3, 4, 2), 3, 2, 1),
-    "period 3, kernel 5": ((5, 7, 1), 5, 3, 3),
-    "untied": ((4, 3, 1), 3, 9, 9),
-    "kernel 1": ((2, 3, 3), 1, 2, 1),
-    "kernel beyond the grid": ((3, 2, 2), 9, 2, 2),
-    "one row": ((1, 7, 1), 5, 2, 2),
-    "one column": ((6, 1, 1), 3, 4, 2),
-    "one unit": ((1, 1, 1), 3, 2, 1),
+    "convolution": ((4, 5, 1), 3, 1, 1, 1),
+    "period 2": ((5, 3, 1), 3, 2, 2, 1),
+    "period 2, tile 1, channels": ((3, 4, 2), 3, 2, 1, 1),
+    "period 3, kernel 5": ((5, 7, 1), 5, 3, 3, 2),
+    "untied": ((4, 3, 1), 3, 9, 9, 2),
+    "kernel 1": ((2, 3, 3), 1, 2, 1, 2),
+    "kernel beyond the grid": ((3, 2, 2), 9, 2, 2, 8),
+    "one row": ((1, 7, 1), 5, 2, 2, 3),
+    "one column": ((6, 1, 1), 3, 4, 2, 8),
+    "one unit": ((1, 1, 1), 3, 2, 1, 8),
+    "blocks beyond the window": ((4, 11, 1), 3, 4, 4, 3),
 }
 
 
@@ -131,8 +132,8 @@ def _transpose(grid, kernel, filters, stride, period, tile, key):
     return LocalTranspose(_local(grid, kernel, filters, stride, period, tile, key), key=key)
 
 
-def _causal_local(grid, kernel, period, tile, key=None):
-    return CausalLocal(grid, kernel, period=period, tile=tile)
+def _causal_local(grid, kernel, period, tile, block, key=None):
+    return CausalLocal(grid, kernel, period=period, tile=tile, block=block)
 
 
 def _over_grid(n_c, key, *options):
@@ -186,10 +187,10 @@ _LAYERS = {
     "linear, ragged blocks": lambda n_c, key: with_block(LinearAutoregressive(8, n_c, key=key), 3),
     "linear, whole blocks": lambda n_c, key: with_block(LinearAutoregressive(6, n_c, key=key), 2),
     "linear, one unit": lambda n_c, key: LinearAutoregressive(1, n_c, key=key),
-    "grid": lambda n_c, key: _over_grid(n_c, key, (3, 3, 1), 3, 2, 2),
-    "grid, odd, kernel 5": lambda n_c, key: _over_grid(n_c, key, (2, 5, 1), 5, 3, 1),
-    "grid, channels": lambda n_c, key: _over_grid(n_c, key, (2, 2, 2), 3, 2, 2),
-    "grid, convolution": lambda n_c, key: _over_grid(n_c, key, (4, 2, 1), 3, 1, 1),
+    "grid": lambda n_c, key: _over_grid(n_c, key, (3, 3, 1), 3, 2, 2, 1),
+    "grid, odd, kernel 5": lambda n_c, key: _over_grid(n_c, key, (2, 5, 1), 5, 3, 1, 2),
+    "grid, channels": lambda n_c, key: _over_grid(n_c, key, (2, 2, 2), 3, 2, 2, 1),
+    "grid, convolution": lambda n_c, key: _over_grid(n_c, key, (4, 2, 1), 3, 1, 1, 8),
     "grid, local context": lambda n_c, key: _under_grid(n_c, key),
     "factorial, local context": lambda n_c, key: (
         Factorial(8, U=Local((1, 3, 1), 3, 4, stride=2, period=2, bias=False, key=key)) if n_c else Factorial(8)

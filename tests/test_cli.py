@@ -211,6 +211,12 @@ BAD_USE = {
     "no option": (lambda r, d: ["--versoin"], ["--versoin", "--version"]),
     "unknown recipe": (lambda r, d: ["recipes", "mnist-50"], ["mnist-500"]),
     "unknown set": (lambda r, d: ["data", "mushroms"], ["mushrooms"]),
+    "no game": (lambda r, d: ["data", "atari"], ["--game", "pong"]),
+    "unknown game": (lambda r, d: ["data", "atari", "--game", "pog"], ["pog", "ale-py"]),
+    "too few frames": (lambda r, d: ["data", "atari", "--game", "pong", "--frames", "3"], ["--frames"]),
+    "game of a set": (lambda r, d: ["data", "adult", "--game", "pong"], ["darn data atari"]),
+    "frames not recorded": (lambda r, d: ["train", "atari/pong"], ["darn data atari --game pong"]),
+    "game not in the paper": (lambda r, d: ["reproduce", "atari", "--rows", "pog"], ["pog", "pong"]),
     "unknown binarize": (lambda r, d: ["data", "digits", "--binarize", "x"], ["threshold"]),
     "no model": (lambda r, d: ["eval", d / "none"], ["none", "no model"]),
     "no run": (lambda r, d: ["eval", d], ["no model"]),
@@ -346,7 +352,7 @@ def test_no_memory(run, capsys, monkeypatch):
 
 
 def test_help_and_lists(capsys):
-    for command in ("recipes", "data", "train", "eval", "sample", "encode"):
+    for command in ("recipes", "data", "train", "eval", "sample", "encode", "reproduce"):
         out = ok(capsys, command, "--help")
         assert "examples:" in out
         assert f"darn {command}" in out

@@ -552,8 +552,11 @@ def test_digits():
         )
 
 
+ATARI = [f"atari/{game}{split}" for game in data.GAMES for split in ("", "/episodes")]
+
+
 def test_names_and_describe(tmp_path, monkeypatch):
-    assert sorted(data.names()) == sorted([*PUBLISHED, "mnist", "digits"])
+    assert sorted(data.names()) == sorted([*PUBLISHED, "mnist", "digits", *ATARI])
     monkeypatch.setenv("DARN_DATA", str(tmp_path))
     assert data.data_dir() == tmp_path
     listed = {d["name"]: d for d in data.describe()}
