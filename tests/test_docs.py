@@ -25,6 +25,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Of the shell lines only the size is changed, so that they run in seconds.
 SMALLER = {
     "train": ["--tiny", "--quiet"],
+    "sweep": ["--tiny", "--quiet"],
+    "complete": ["--samples", "5", "--sweeps", "1"],
     "eval": ["--samples", "5", "--repeats", "2", "--every", "50"],
     "report": ["--rows", "10", "--samples", "5", "--repeats", "2"],
     "compare": ["--rows", "10", "--samples", "5", "--repeats", "2"],
@@ -52,6 +54,9 @@ def folder(tmp_path, monkeypatch):
     bits = (np.random.default_rng(0).random((60, 6)) < 0.5).astype(int)
     for name in ("my.csv", "my_other_rows.csv"):
         np.savetxt(tmp_path / name, bits, fmt="%d", delimiter=",")
+    pets = "kind,size,age\n" + "".join(f"{k},{s},{a}\n" for k in ("cat", "dog") for s in "SML" for a in range(10))
+    (tmp_path / "pets.csv").write_text(pets)
+    (tmp_path / "pets_with_holes.csv").write_text("kind,size,age\ncat,,3\n,L,\n")
     (tmp_path / "results").symlink_to(ROOT / "results")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -61,6 +66,9 @@ def absent(line, missing):
     """Whether a line needs a published data set that is not on this machine, or a run trained on one."""
     words = shlex.split(line, comments=True)[1:]
     sets = {s["name"] for s in data.describe() if not s["present"]}
+    if any("atari" in word for word in words):  # recording and a game's network take minutes: test_atari.py
+        missing.append("Atari")
+        return True
     for word in words[1:]:
         name = word.removeprefix("runs/").split("/")[-1].removesuffix(".safetensors")
         needs = RECIPES[name].data if name in RECIPES else name
