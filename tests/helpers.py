@@ -256,13 +256,23 @@ MODELS = {
     "3": (_arch((2, 3, 2), visible="factorial"), 3, 0),
     "3 skip": (_arch((2, 3, 2), visible="linear", skip=True), 3, 0),
 }
+# Named so that they sort last: a model's weights follow from its place in the order of names.
 _LOCAL = {"visible": "grid", "n_d": (), "activation": "relu", "period": 2, "ar": (3, 2), "ar_h": (3, 2)}
-SHAPES = {"grid fvsbn": (2, 3), "1 local": (2, 3), "1 local, dense between": (3, 2), "2 local stochastic": (2, 3)}
+SHAPES = {
+    "on a grid, fvsbn": (2, 3),
+    "on a grid, 1": (2, 3),
+    "on a grid, 1, dense between": (3, 2),
+    "on a grid, 2": (2, 3),
+}
 MODELS |= {
-    "grid fvsbn": (_arch(**_LOCAL), 6, 0),
-    "1 local": (_arch((3,), local=(2, 2, 2, 2, 1, 1), **_LOCAL), 6, 0),
-    "1 local, dense between": (_arch((2,), local=(3, 2, 2), **(_LOCAL | {"n_d": (3,), "visible": "factorial"})), 6, 0),
-    "2 local stochastic": (_arch((2,), local_h=(3, 2, 2), **_LOCAL), 6, 0),
+    "on a grid, fvsbn": (_arch(**_LOCAL), 6, 0),
+    "on a grid, 1": (_arch((3,), local=(2, 2, 2, 2, 1, 1), **_LOCAL), 6, 0),
+    "on a grid, 1, dense between": (
+        _arch((2,), local=(3, 2, 2), **(_LOCAL | {"n_d": (3,), "visible": "factorial", "activation": "tanh"})),
+        6,
+        0,
+    ),
+    "on a grid, 2": (_arch((2,), local_h=(3, 2, 2), **_LOCAL), 6, 0),
 }
 DEEP = [name for name in MODELS if MODELS[name][0].n_h]
 
