@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import randomised, same
 
-from darn import cli, data, sweeps
+from darn import cli, data, runs, sweeps
 from darn.errors import DarnError
 from darn.model_file import load_model
 from darn.objective import description_length
@@ -290,5 +290,6 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("fields", [{}, {"n_h": (), "visible": "mixture"}, {"visible": "nade"}, {"visible": "eonade"}])
 def test_models_side_by_side_are_bounded_by_memory(fields, own):
     splits = data.load(own.data)
-    few, many = (sweeps._fits(recipe(**{"n_d": (n,), **fields}), splits) for n in (10_000, 10))
+    make = runs.maker(splits)
+    few, many = (sweeps._fits(make, recipe(**{"n_d": (n,), **fields}), splits) for n in (10_000, 10))
     assert 1 <= few < many if fields.get("n_h", 1) else few == many

@@ -14,7 +14,7 @@ from test_training import BASE, PATTERNS, go, small, take
 
 from darn import weight_noise, zoo
 from darn.data import Rows
-from darn.nn import CausalDense
+from darn.nn import CausalDense, CausalLocal
 from darn.training import Program, fit
 from darn.training._step import DeviceRows
 from darn.weight_noise import GRADIENTS, PRIORS, WeightNoise, gradient_and_squares
@@ -33,11 +33,19 @@ def random_sigmas(noise, seed=0):
 
 
 def weights_in_use(model, log_sigma):
-    """(mu, sigma) of each weight matrix in float64, told by hand: all of it, or the triangle below the diagonal."""
-    is_causal = lambda m: isinstance(m, CausalDense)  # noqa: E731
+    """(mu, sigma) of each weight matrix in float64, told by hand: all of it, or what precedes the unit itself."""
+    is_causal = lambda m: isinstance(m, CausalDense | CausalLocal)  # noqa: E731
     found = []
     for m, s in zip(*(jax.tree.leaves(t, is_leaf=is_causal) for t in (floats(model), log_sigma))):
-        if is_causal(m):
+        if isinstance(m, CausalLocal):  # a window's rows above, and of its last row the places to the left; then
+            *_, rows, columns, channels, _ = m.W.shape  # in the cell itself the channels before
+            place = np.arange(rows * columns).reshape(rows, columns)
+            own = place[-1, columns // 2]
+            used = np.broadcast_to((place < own)[:, :, None, None], m.W.shape[2:]).copy()
+            used[-1, columns // 2] = np.triu(np.ones((channels, channels), bool), 1)
+            used = np.broadcast_to(used, m.W.shape)
+            m, s = np.asarray(m.W)[used], np.asarray(s.W)[used]
+        elif is_causal(m):
             low = np.tril_indices(m.n, -1)
             m, s = np.asarray(m.W)[low], np.asarray(s.W)[low]
         found.append((np.float64(m).ravel(), np.exp(np.float64(s).ravel())))
@@ -251,13 +259,14 @@ def test_noise_trains_and_reports_its_cost(how, prior):
 def test_a_step_of_noise_is_a_function_of_state_and_batch():
     model, config = small(), replace(BASE, noise="matrix")
     program, rows = Program(model, config, len(PATTERNS)), DeviceRows.put(PATTERNS)
-    step, batch = jax.jit(program.step), take(rows, jnp.arange(10))
+    step = jax.jit(program.step)
+    batch = replace(take(rows, jnp.arange(10)), noise_key=jax.random.key(2))
     (one, metrics), (again, _) = (step(program.start(model), batch) for _ in range(2))
     same(one, again)
     start, noise = program.start(model), WeightNoise(model, len(PATTERNS))  # N is all the rows, not a minibatch's
     share = float(noise.cost(start.params, start.log_sigma)) / len(PATTERNS)
     assert float(metrics["noise"]) == pytest.approx(share, rel=1e-5)
-    later, other = step(one, batch)[0], step(eqx.tree_at(lambda s: s.step, one, one.step + 1), batch)[0]
+    later, other = (step(one, b)[0] for b in (batch, replace(batch, noise_key=jax.random.key(3))))
     assert any(np.any(v != w) for v, w in zip(*map(jax.tree.leaves, (later.params, other.params))))
 
 
