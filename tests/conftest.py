@@ -23,6 +23,13 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "error")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """A compiled program holds memory maps, of which Linux gives a process 65,530: all the suite's would not fit."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def getkey():
     """A function that returns a new random key at every call, the same ones in every run."""

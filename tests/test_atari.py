@@ -138,17 +138,6 @@ def test_missing_and_damaged_recordings(folder):
 # ---------------------------------------------------------------- figures and baselines
 
 
-def test_nearest_is_the_least_hamming_distance():
-    rng = np.random.default_rng(2)
-    rows, x = rng.random((700, 45)) < 0.5, rng.random((5, 45)) < 0.5
-    rows[600] = x[3]
-    where, distance = report.nearest(x, np.packbits(rows, axis=1), block=64)
-    expected = (rows[None] != x[:, None]).sum(axis=2)
-    np.testing.assert_array_equal(distance, expected.min(axis=1))
-    np.testing.assert_array_equal(where, expected.argmin(axis=1))
-    assert where[3] == 600
-
-
 def test_figures_are_drawn(tmp_path):
     from PIL import Image
 

@@ -569,6 +569,26 @@ def test_names_and_describe(tmp_path, monkeypatch):
     assert data.data_dir() == tmp_path / "cache" / "darn"
 
 
+# ---- the nearest row
+
+
+@pytest.mark.parametrize("n", [11, 64, 77])
+@pytest.mark.parametrize("grey", [False, True])
+def test_nearest_is_the_nearest(grey, n):
+    rng = np.random.default_rng(0)
+    train, x = rng.random((50, n)), (rng.random((20, n)) < 0.5).astype(np.uint8)
+    rows = Rows(np.round(255 * train).astype(np.uint8), n, grey=True) if grey else Rows.from_array(train < 0.5)
+    x[3] = rows.unpack()[17] >= 0.5
+    every = np.abs(x[:, None].astype(float) - rows.unpack()[None].astype(float)).sum(axis=2)
+    for block in (1, 7, 256):
+        where, distance = data.nearest(rows, x, block=block)
+        np.testing.assert_allclose(distance, every.min(axis=1), atol=1e-3)
+        np.testing.assert_allclose(every[np.arange(20), where], distance, atol=1e-3)
+        if not grey:
+            np.testing.assert_array_equal(where, every.argmin(axis=1))
+            assert (where[3], distance[3]) == (17, 0)
+
+
 # ---- the downloader, with file:// for the network
 
 

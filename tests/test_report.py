@@ -192,19 +192,6 @@ def test_refusals(home, capsys, argv, part, tmp_path, monkeypatch):
 # ---------------------------------------------------------------- the measures
 
 
-@pytest.mark.parametrize("grey", [False, True])
-def test_nearest_is_the_nearest(grey):
-    rng = np.random.default_rng(0)
-    train, x = rng.random((50, 11)), (rng.random((20, 11)) < 0.5).astype(np.uint8)
-    rows = Rows(np.round(255 * train).astype(np.uint8), 11, grey=True) if grey else Rows.from_array(train < 0.5)
-    y = rows.unpack().astype(float)
-    every = np.abs(x[:, None] - y[None]).sum(axis=2)
-    for chunk in (11, 70, 10_000):
-        where, distance = _measure.nearest(rows, x, chunk=chunk)
-        np.testing.assert_allclose(distance, every.min(axis=1), atol=1e-4)
-        np.testing.assert_allclose(every[np.arange(20), where], distance, atol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["1 linear, linear encoder", "2 skip", "2 skip, linear encoder | c", "nade"])
 def test_parts_add_up_to_the_bound(name):
     model, c = make_model(name)

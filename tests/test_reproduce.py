@@ -210,17 +210,6 @@ def test_rows_that_cannot_be_made(tmp_path, capsys):
 # ---------------------------------------------------------------- figures
 
 
-def test_nearest_rows():
-    rng = np.random.default_rng(0)
-    rows, x = (rng.random((n, 77)) < 0.4 for n in (200, 9))
-    x[3] = rows[17]
-    number, distance = _figures.nearest(x, data.Rows.from_array(rows))
-    every = (x[:, None] != rows[None]).sum(axis=2)
-    np.testing.assert_array_equal(distance, every.min(axis=1))
-    np.testing.assert_array_equal(every[np.arange(9), number], distance)
-    assert (number[3], distance[3]) == (17, 0)
-
-
 def test_curves(tmp_path):
     curve = [[e, 10 + 5 / e, 11 + 5 / e] for e in range(1, 9)]
     assert _figures.curves({"a": {"training": {"curve": curve}}, "b": {}}, tmp_path / "c.png") == 1

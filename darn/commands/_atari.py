@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from darn.commands._base import check_seed, say, use_device
+from darn.commands._base import at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
@@ -16,8 +16,7 @@ def record(args) -> None:
     games = list(GAMES) if args.game == "all" else [g for g in args.game.split(",") if g]
     if args.frames < 20:
         raise DarnError(f"--frames must be at least 20, not {args.frames}")
-    if args.processes is not None and args.processes < 1:
-        raise DarnError(f"--processes must be at least 1, not {args.processes}")
+    at_least_one(args, "processes")
     check_seed(args)
     from tqdm import tqdm
 

@@ -72,6 +72,14 @@ def short(v) -> str:
     return ",".join(map(str, v)) if isinstance(v, list | tuple) else "-" if v is None else str(v)
 
 
+def at_least_one(args, *names: str) -> None:
+    """Refuses numbers below 1 of the options so named; those not given are left alone."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise DarnError(f"-{'-' * (len(name) > 1)}{name} must be at least 1, not {value}")
+
+
 def check_seed(args) -> None:
     if args.seed is not None and not 0 <= args.seed < 2**31:
         raise DarnError(f"--seed must be a number from 0 to 2147483647, not {args.seed}")

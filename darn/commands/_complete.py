@@ -1,6 +1,6 @@
 """The commands `complete` and `models`."""
 
-from darn.commands._base import Commands, check_seed, say, use_device
+from darn.commands._base import Commands, at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
@@ -21,9 +21,7 @@ def complete(args) -> None:
     from darn.report import PICTURES, check_output
 
     check_output(args.out, PICTURES)
-    for name in ("n", "samples", "every"):
-        if getattr(args, name) < 1:
-            raise DarnError(f"-{'-' * (name != 'n')}{name} must be at least 1, not {getattr(args, name)}")
+    at_least_one(args, "n", "samples", "every")
     check_seed(args)
     if args.hide is None and args.data is None:
         raise DarnError("nothing is missing: name a file with holes, or hide a part of the test rows with --hide lower")

@@ -2,14 +2,12 @@
 
 import time
 
-from darn.commands._base import Commands, check_seed, say, use_device
+from darn.commands._base import Commands, at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
 def evaluate(args) -> None:
-    for name in ("samples", "repeats", "every"):
-        if getattr(args, name) < 1:
-            raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    at_least_one(args, "samples", "repeats", "every")
     check_seed(args)
     from darn.report import TABLES, check_output, write_table
 

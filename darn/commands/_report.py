@@ -1,13 +1,10 @@
 """The commands `report` and `compare`: what a run learned, as one HTML file."""
 
-from darn.commands._base import Commands, check_seed, say, use_device
-from darn.errors import DarnError
+from darn.commands._base import Commands, at_least_one, check_seed, say, use_device
 
 
 def _options(args) -> dict:
-    for name in ("rows", "samples", "repeats"):
-        if getattr(args, name) < 1:
-            raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    at_least_one(args, "rows", "samples", "repeats")
     check_seed(args)
     from darn.report import PAGES, check_output
 

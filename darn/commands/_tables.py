@@ -5,16 +5,14 @@ import sys
 from pathlib import Path
 
 from darn.commands import _atari
-from darn.commands._base import Commands, say, use_device
+from darn.commands._base import Commands, at_least_one, say, use_device
 from darn.commands._train import asked_recipe
 from darn.errors import DarnError
 from darn.recipes import PAPER_GRID, parse_grid
 
 
 def sweep(args) -> int:
-    for name in ("programs", "width"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    at_least_one(args, "programs", "width")
     name, recipe = asked_recipe(args)
     grid = parse_grid(args.grid) if args.grid else PAPER_GRID
     out = Path(args.out or Path("runs") / f"sweep-{name}")
@@ -58,9 +56,7 @@ def reproduce(args) -> int:
     """Prints the paper's figures and ours; with --run or --rows makes ours first."""
     if args.what in _atari.TARGETS:
         return _atari.reproduce(args)
-    for name in ("samples", "repeats"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise DarnError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    at_least_one(args, "samples", "repeats")
     results = Path(args.results)
     making = args.run_rows or args.rows is not None
     if not results.is_dir() and not making:

@@ -6,6 +6,7 @@ from darn.data._load import describe as describe
 from darn.data._load import load as load
 from darn.data._load import load_rows as load_rows
 from darn.data._load import names as names
+from darn.data._nearest import nearest as nearest
 from darn.data._record import record_atari as record_atari
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits

@@ -5,28 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from darn.data import nearest
 from darn.files import atomic
-
-
-def nearest(x: np.ndarray, packed: np.ndarray, *, block: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    """(row, distance in bits) of the nearest of the packed rows (N, bytes) to each row of bits x (M, n).
-
-    Eight bytes at a time, and a block of rows stays in the cache while all of x passes over it: the search reads
-    the rows once from memory.
-    """
-    words = -(-packed.shape[1] // 8)
-    wide = lambda rows: np.pad(rows, ((0, 0), (0, 8 * words - rows.shape[1]))).view(np.uint64)  # noqa: E731
-    asked = wide(np.packbits(x.astype(bool), axis=1))
-    best = np.full(len(x), np.iinfo(np.int64).max)
-    where = np.zeros(len(x), np.int64)
-    for start in range(0, len(packed), block):
-        rows = wide(np.asarray(packed[start : start + block]))
-        for k, q in enumerate(asked):
-            distance = np.bitwise_count(rows ^ q[None]).sum(axis=1, dtype=np.int64)
-            i = int(distance.argmin())
-            if distance[i] < best[k]:
-                best[k], where[k] = distance[i], start + i
-    return where, best
 
 
 def compose(lines: Sequence[Sequence[np.ndarray]], path: str | Path, *, scale: int = 1) -> None:
@@ -51,7 +31,7 @@ def compose(lines: Sequence[Sequence[np.ndarray]], path: str | Path, *, scale: i
 
 def beside_nearest(samples: np.ndarray, rows, shape: tuple[int, int], path: str | Path) -> dict:
     """Figure 3: samples (M, n) above the training frames nearest to them. `rows`: a `darn.data.Rows`."""
-    where, distance = nearest(samples, rows.values)
+    where, distance = nearest(rows, samples)
     found = rows.take(where).unpack()
     compose([[v.reshape(shape) for v in samples], [v.reshape(shape) for v in found]], path)
     return {"rows": where.tolist(), "distance_bits": distance.tolist()}

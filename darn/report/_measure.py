@@ -113,20 +113,6 @@ def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | 
     return _by_chunks(lambda x, c, start: _unit_costs(model, x, c, key, start), x, context, size)[0].mean(axis=0)
 
 
-def nearest(rows: Rows, x: np.ndarray, *, chunk: int = 2_000_000) -> tuple[np.ndarray, np.ndarray]:
-    """(index, distance) of the row nearest to each row of bits in x: Hamming, or for intensities the sum of |x - y|."""
-    x = np.asarray(x, np.float32)
-    best, where = np.full(len(x), np.inf), np.zeros(len(x), int)
-    for start, count in sampling.chunks(len(rows), max(1, chunk // rows.n)):
-        y = rows.take(slice(start, start + count)).unpack().astype(np.float32)
-        # |x - y| = x + y - 2xy for a bit x: one matrix product
-        d = x.sum(1)[:, None] + y.sum(1)[None] - 2 * (x @ y.T)
-        i = d.argmin(axis=1)
-        found = d[np.arange(len(x)), i]
-        where, best = np.where(found < best, start + i, where), np.minimum(found, best)
-    return where, best
-
-
 def independent_nll(rows: Rows, x: np.ndarray) -> float:
     """-log p under one Bernoulli a column with the means of `rows`: what a model has to beat."""
     total = np.zeros(rows.n)

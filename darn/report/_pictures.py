@@ -12,7 +12,7 @@ COMPARED = 500  # samples, and rows, whose nearest training row is looked for
 
 
 def samples_section(p: Page, s, view: View, train, drawn) -> None:
-    from darn.report._measure import nearest
+    from darn.data import nearest
 
     x = drawn.x[:COMPARED]
     held = np.round(s.x[:COMPARED]).astype(np.uint8)  # bits, for a distance to compare with

@@ -4,30 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from darn.data import nearest
 from darn.files import atomic
-
-
-def packed_words(values: np.ndarray) -> np.ndarray:
-    """Packed rows as 64-bit words, (N, bytes) -> (N, words)."""
-    pad = -values.shape[1] % 8
-    return np.ascontiguousarray(np.pad(values, [(0, 0), (0, pad)])).view(np.uint64)
-
-
-def nearest(x: np.ndarray, rows) -> tuple[np.ndarray, np.ndarray]:
-    """(number, Hamming distance) of the row of `rows` (a `darn.data.Rows` of bits) nearest to each row of bits `x`.
-
-    On packed words: 64 units in an exclusive or and a count, so that a pass over the rows runs at memory speed.
-    """
-    words = packed_words(rows.values).T.copy()  # word by word: each pass is one long stream
-    wanted = packed_words(np.packbits(np.asarray(x).astype(bool), axis=1))
-    number, distance = np.zeros(len(x), np.int64), np.zeros(len(x), np.int64)
-    for i, one in enumerate(wanted):
-        d = np.zeros(words.shape[1], np.uint16)
-        for w, v in zip(words, one):
-            d += np.bitwise_count(w ^ v)
-        number[i] = int(d.argmin())
-        distance[i] = int(d[number[i]])
-    return number, distance
 
 
 def samples_beside_nearest(run, path: Path, *, n: int = 50, seed: int = 0) -> dict:
@@ -37,11 +15,11 @@ def samples_beside_nearest(run, path: Path, *, n: int = 50, seed: int = 0) -> di
 
     train = run.splits().train
     x = sample(run.model, n, seed=seed).x
-    number, distance = nearest(x, train)
+    number, distance = nearest(train, x)
     pairs = np.stack([x, train.take(number).unpack()], axis=1).reshape(2 * n, -1)
     sheet(pairs, run.shape or square_shape(train.n), path, columns=10)
     # how near are rows of the data to each other: the yardstick for "not simple memorisation"
-    own = nearest(run.splits().valid.unpack()[:: max(1, len(run.splits().valid) // n)][:n], train)[1]
+    own = nearest(train, run.splits().valid.unpack()[:: max(1, len(run.splits().valid) // n)][:n])[1]
     return {
         "samples": n,
         "seed": seed,

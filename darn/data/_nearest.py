@@ -1,0 +1,49 @@
+"""The row nearest to another: is a sample a copy?"""
+
+import numpy as np
+
+from darn.data._rows import Rows
+
+
+def nearest(rows: Rows, x: np.ndarray, *, block: int = 256) -> tuple[np.ndarray, np.ndarray]:
+    """(index, distance) of the row of `rows` nearest to each row of bits in x (M, n), the first one of several.
+
+    The distance is the number of bits that differ; for rows of intensities, the sum of |x - y|.
+    """
+    best, where = np.full(len(x), np.inf), np.zeros(len(x), np.int64)
+    apart = _intensities(x) if rows.grey else _bits(x)
+    for start in range(0, len(rows), block):  # a block stays in the cache while all of x passes over it
+        d = apart(rows.values[start : start + block])
+        i = d.argmin(axis=1)
+        found = d[np.arange(len(x)), i]
+        where, best = np.where(found < best, start + i, where), np.minimum(found, best)
+    return where, best
+
+
+def _bits(x: np.ndarray):
+    """64 units in an exclusive or and a count: the search runs at the speed of memory."""
+
+    def words(packed: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))).view(np.uint64)
+
+    asked = words(np.packbits(np.asarray(x).astype(bool), axis=1))
+
+    def apart(values: np.ndarray) -> np.ndarray:
+        there = words(np.asarray(values))
+        d = np.empty((len(asked), len(there)), np.int64)
+        for k, q in enumerate(asked):
+            np.bitwise_count(there ^ q[None]).sum(axis=1, dtype=np.int64, out=d[k])
+        return d
+
+    return apart
+
+
+def _intensities(x: np.ndarray):
+    """|x - y| = x + y - 2xy for a bit x: one matrix product."""
+    x = np.asarray(x, np.float32)
+
+    def apart(values: np.ndarray) -> np.ndarray:
+        y = np.asarray(values, np.float32) / 255
+        return x.sum(1)[:, None] + y.sum(1)[None] - 2 * (x @ y.T)
+
+    return apart
