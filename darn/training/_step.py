@@ -107,11 +107,9 @@ def compiling(work: float) -> dict[str, Any] | None:
     """
     if work > 2e9 or jax.default_backend() != "cpu":
         return None
-    return {
-        "xla_backend_optimization_level": 0,
-        "xla_llvm_disable_expensive_passes": True,
-        "xla_cpu_use_fusion_emitters": False,
-    }
+    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    # JAX 0.11 does without this option, and refuses those that it does not know.
+    return options if jax.__version_info__ >= (0, 11) else options | {"xla_cpu_use_fusion_emitters": False}
 
 
 _PROGRAMS: dict[Any, "Program"] = {}
