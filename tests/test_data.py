@@ -577,7 +577,8 @@ def test_names_and_describe(tmp_path, monkeypatch):
 def test_nearest_is_the_nearest(grey, n):
     rng = np.random.default_rng(0)
     train, x = rng.random((50, n)), (rng.random((20, n)) < 0.5).astype(np.uint8)
-    rows = Rows(np.round(255 * train).astype(np.uint8), n, grey=True) if grey else Rows.from_array(train < 0.5)
+    values = np.round(255 * train).astype(np.uint8)
+    rows = data.Rows(values, n, grey=True) if grey else data.Rows.from_array(train < 0.5)
     x[3] = rows.unpack()[17] >= 0.5
     every = np.abs(x[:, None].astype(float) - rows.unpack()[None].astype(float)).sum(axis=2)
     for block in (1, 7, 256):
