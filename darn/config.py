@@ -73,6 +73,7 @@ class Training:
     )
     noise_sigma: float = option(0.02, "standard deviation of the noise to begin with")
     noise_lr: float = option(1e-4, "learning rate of log sigma: it follows its target within 1/noise_lr steps")
+    noise_warmup: float = option(0.0, "share of the run over which the price of the weights' description rises to 1")
     average: float = option(0.0, "decay of the averaged weights that are kept; 0: keep the last weights")
     validate_every: int = option(1, "epochs between looks at the validation bound")
     patience: int = option(0, "looks without improvement before stopping; 0: train to the end")

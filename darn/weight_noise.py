@@ -100,9 +100,19 @@ class WeightNoise:
         return sum((_least_cost(g) for g in groups if g), start=jnp.zeros(()))
 
     def gradients(
-        self, loss: Callable, params: Any, log_sigma: Any, rows: Any, *, key: PRNGKeyArray, how: str = "reparametrised"
+        self,
+        loss: Callable,
+        params: Any,
+        log_sigma: Any,
+        rows: Any,
+        *,
+        key: PRNGKeyArray,
+        how: str = "reparametrised",
+        price: Any = 1.0,
     ) -> NoisyGradients:
         """The gradients for a minibatch; `loss(params, row)` returns (its loss in nats, anything else).
+
+        `price`: by what the cost of the weights is multiplied; below 1 while training warms up.
 
         In log sigma, `how`: "reparametrised" is g epsilon sigma with g the minibatch's gradient: unbiased, noisy, free.
         "squares" is sigma^2 E[g_i^2] with g_i the gradient of one row: half the squares stand for half the curvature,
@@ -112,6 +122,7 @@ class WeightNoise:
             raise ValueError(f"no gradient is called {how!r}: {' or '.join(GRADIENTS)}")
         epsilon = self.draw(log_sigma, key=key)
         share, shares = jax.value_and_grad(lambda mu, s: self.cost(mu, s) / self.n_train, (0, 1))(params, log_sigma)
+        shares = jax.tree.map(lambda g: price * g, shares)
 
         def mean_loss(mu, s):
             weights = self.perturbed(mu, s, epsilon)

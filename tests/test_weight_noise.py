@@ -270,6 +270,25 @@ def test_a_step_of_noise_is_a_function_of_state_and_batch():
     assert any(np.any(v != w) for v, w in zip(*map(jax.tree.leaves, (later.params, other.params))))
 
 
+def test_the_price_of_the_weights_rises_to_one():
+    """After a share w of the run the step is that of noise without warm-up; before, the cost counts for less."""
+    model = small()
+    batch = replace(take(DeviceRows.put(PATTERNS), jnp.arange(10)), noise_key=jax.random.key(2))
+
+    def moved(at: int, warmup: float):
+        program = Program(model, replace(BASE, noise="matrix", noise_warmup=warmup, epochs=10), len(PATTERNS))
+        start = program.start(model)
+        after, _ = program.step(replace(start, step=jnp.asarray(at, jnp.int32)), batch)
+        return jnp.concatenate([s.ravel() for s in jax.tree.leaves((after.params, after.log_sigma))])
+
+    n = 10 * Program(model, BASE, len(PATTERNS)).steps_per_epoch
+    same(moved(n // 2, 0.5), moved(n // 2, 0.0))
+    assert np.any(moved(n // 4, 0.5) != moved(n // 4, 0.0))
+    whole, none, half = moved(0, 0.0), moved(0, 0.5), moved(n // 4, 0.5)  # sigma moves by what the cost says
+    assert np.any(whole != none)
+    assert np.any(half != none)
+
+
 def test_validation_is_with_the_means():
     model = small()
     program = Program(model, replace(BASE, noise="matrix", noise_sigma=3.0), len(PATTERNS))

@@ -201,9 +201,13 @@ class Program:
 
         how = self.config.noise_gradient
         rows = dataclasses.replace(batch, noise_key=None)
-        found = noise.gradients(loss, state.params, state.log_sigma, rows, key=batch.noise_key, how=how)
+        n_steps = self.steps_per_epoch * self.config.epochs
+        price = 1.0
+        if _asked(self.config.noise_warmup):  # weights that nothing holds yet would drown in noise and stay there
+            price = jnp.minimum(state.step.astype(jnp.float32) / (self.config.noise_warmup * n_steps), 1.0)
+        found = noise.gradients(loss, state.params, state.log_sigma, rows, key=batch.noise_key, how=how, price=price)
         penalty = jax.grad(lambda mu: _penalty(self.model(mu), self.config))(state.params)  # on what will be used
-        schedule = make_schedule(self.config, self.steps_per_epoch * self.config.epochs)
+        schedule = make_schedule(self.config, n_steps)
         rate = self.config.noise_lr * (schedule(state.step) / self.config.lr)
         log_sigma = noise.descend(state.log_sigma, found.log_sigma, rate)
         return jax.tree.map(jnp.add, found.mu, penalty), log_sigma, found.aux, found.share
