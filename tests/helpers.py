@@ -5,6 +5,7 @@ Weights are random everywhere: at their initial zeros, most mistakes cannot be s
 
 import dataclasses
 import itertools
+import zlib
 from functools import lru_cache, partial
 
 import equinox as eqx
@@ -22,6 +23,11 @@ P_VALUE = 1e-4  # of the chi-square tests; all are seeded, so what passes once p
 
 
 # ---------------------------------------------------------------- tools
+
+
+def seed_of(name: str) -> int:
+    """An instance's own, whatever else is in its list."""
+    return zlib.crc32(name.encode()) >> 1
 
 
 def randomised(module, seed, scale=0.9, grid=None):
@@ -175,7 +181,7 @@ ONE_BY_ONE = [name for name in CAUSAL_MAPS if not name.startswith("causal local"
 @lru_cache
 def make_map(name, grid=None):
     build_map, n_in = MAPS[name]
-    return randomised(build_map(jax.random.key(0)), sorted(MAPS).index(name), grid=grid), n_in
+    return randomised(build_map(jax.random.key(0)), seed_of(name), grid=grid), n_in
 
 
 # ---------------------------------------------------------------- layers, each with and without context
@@ -217,7 +223,7 @@ AUTOREGRESSIVE = [name for name in LAYERS if not name.startswith(("factorial", "
 @lru_cache
 def make_layer(name, grid=None):
     """(layer, a context or None), the same ones for the same name."""
-    seed = 100 + sorted(LAYERS).index(name)
+    seed = seed_of(name)
     layer = randomised(LAYERS[name](key=jax.random.key(seed)), seed, grid=grid)
     c = np.round(4 * np.random.default_rng(seed).normal(size=N_C)) / 4 if "| c" in name else None
     return layer, None if c is None else jnp.asarray(c, jnp.float32)
@@ -281,7 +287,7 @@ DEEP = [name for name in MODELS if MODELS[name][0].n_h]
 def make_model(name):
     """(model, context or None)."""
     arch, n_x, n_context = MODELS[name]
-    seed = 500 + sorted(MODELS).index(name)
+    seed = seed_of(name)
     model = randomised(
         build(arch, n_x, n_context=n_context, shape=SHAPES.get(name), key=jax.random.key(seed)), seed, scale=0.8
     )

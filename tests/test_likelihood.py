@@ -106,6 +106,20 @@ def sampled(name, n_samples=1000, repeats=10):
     return importance(model, x, context=context, n_samples=n_samples, repeats=repeats)
 
 
+def expected_error(name, n_samples, repeats=10, groups=1000):
+    """Of -log of a mean of n weights, a mean over all x: its bias and its noise, by NumPy from the enumerated q."""
+    model, _, context = everything(name, mild=True)
+    log_p, log_q = joint(model, None if context is None else context[0])
+    rng = np.random.default_rng(0)
+    means, variances = [], []
+    for p, q in zip(log_p, log_q):
+        draws = rng.choice(len(q), (groups, n_samples), p=np.exp(q) / np.exp(q).sum())
+        error = -np.log(np.exp(p - q)[draws].mean(axis=1) / np.exp(p).sum())
+        means.append(error.mean())
+        variances.append(error.var())
+    return np.mean(means), (np.mean(variances) / len(means) * (1 / repeats + 1 / groups)) ** 0.5
+
+
 @pytest.mark.parametrize("name", SAMPLED)
 def test_importance_converges_to_exact(name):
     model, x, context = everything(name, mild=True)
@@ -115,9 +129,11 @@ def test_importance_converges_to_exact(name):
     assert set(found.at) == {10, 100, 1000}
     assert found.at[1000] == pytest.approx(found.nll, abs=1e-9)
     error = {s: v - truth.nll for s, v in found.at.items()}
-    assert abs(error[1000]) < 3 * found.nll_ci95 + 1e-3
-    assert error[10] > 2 * abs(error[100])  # too few samples make log p too low
-    assert abs(error[1000]) < 0.1 * error[10]
+    for s in (10, 100, 1000):  # too few samples make log p too low
+        bias, noise = expected_error(name, s)
+        assert abs(error[s] - bias) < 4 * noise + 1e-5
+    assert abs(error[1000]) < 0.01
+    assert found.nll_ci95 == pytest.approx(2 * noise, rel=1)  # of ten values, by Student's t
     np.testing.assert_allclose(found.log_p, truth.log_p, atol=0.3)
     np.testing.assert_allclose(found.row_bound, truth.row_bound, atol=0.2)
     assert abs(found.bound - truth.bound) < 0.02
