@@ -5,7 +5,6 @@ import os
 import platform
 import re
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 
 import jax
+
+from darn.provenance import commit
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "torch", "numpy")
@@ -164,20 +165,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
-    try:
-        git = lambda *args: subprocess.check_output(["git", "-C", ROOT, *args], text=True, stderr=-3).strip()  # noqa: E731
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
 def environment(command: str, seed: int) -> dict:
     """Where, when and with what the numbers were got."""
     torch, _ = torch_module()
     return {
         "command": command,
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": seed,
         "device": {

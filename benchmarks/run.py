@@ -22,6 +22,7 @@ def main(argv: list[str] | None = None) -> dict:
     parser.add_argument("--out", type=Path, help="where the JSON goes; default: results/bench/<device>.json")
     parser.add_argument("--quick", action="store_true", help="tiny models, seconds in all: does it run?")
     parser.add_argument("--only", choices=ROWS, help="one row; its file is named after it")
+    parser.add_argument("--name", default="", help="only comparisons whose name has this in it; give --out, too")
     parser.add_argument("--check", action="store_true", help="compare the PyTorch twin with darn, and stop")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> dict:
     effort = QUICK if args.quick else FULL
     record |= {"effort": vars(effort), "rows": []}
     for name in [args.only] if args.only else ROWS:
-        for work in ROWS[name](args.quick, args.seed):
+        for work in (w for w in ROWS[name](args.quick, args.seed) if args.name in w.name):
             print(f"{work.name} ...", file=sys.stderr, flush=True)
             record["rows"].append(compare(work, effort))
             out.write_text(json.dumps(record, indent=1) + "\n")  # row by row: an interrupted run is not lost

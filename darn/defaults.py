@@ -3,7 +3,9 @@
 The constants were chosen on the validation rows of Adult, Mushrooms, DNA, OCR letters and Web.
 """
 
+import dataclasses
 import math
+from typing import Any
 
 from darn.config import Architecture, Training
 
@@ -26,7 +28,10 @@ def architecture(n_rows: int, n_columns: int) -> Architecture:
     return Architecture(n_h=(n_h,), n_d=(n_d,), visible="linear")
 
 
-def training(n_rows: int, n_columns: int, batch: int = 128) -> Training:
+BATCH = 128
+
+
+def training(n_rows: int, n_columns: int, batch: int = BATCH) -> Training:
     """One learning-rate curve down to nothing, and the weights that validated best along it."""
     _, _, lr, steps, epochs = _size(n_rows)
     rows = max(n_rows, batch)  # few rows are one batch
@@ -44,3 +49,12 @@ def training(n_rows: int, n_columns: int, batch: int = 128) -> Training:
         validate_every=max(epochs // LOOKS, 1),
         patience=0,
     )
+
+
+def fields(n_rows: int, n_columns: int, given: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's fields: those given, and for the others what suits data of this size."""
+    automatic = dataclasses.asdict(architecture(n_rows, n_columns))
+    automatic |= dataclasses.asdict(training(n_rows, n_columns, given.get("batch", BATCH)))
+    if "epochs" in given:
+        automatic["validate_every"] = max(given["epochs"] // LOOKS, 1)
+    return automatic | given

@@ -131,17 +131,13 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
 
     def _recipe(self, n_rows: int, n_columns: int, seed: int) -> Recipe:
         """The parameters, with what "auto" stands for at this size."""
-        batch: Any = defaults.training(n_rows, n_columns).batch if _is_auto(self.batch) else self.batch
-        _check("batch", batch, 1, whole=True)
-        automatic = dataclasses.asdict(defaults.architecture(n_rows, n_columns))
-        automatic |= dataclasses.asdict(defaults.training(n_rows, n_columns, batch))
         given = {k: getattr(self, k) for k in _FIELDS}
-        fields: dict[str, Any] = automatic | {k: v for k, v in given.items() if not _is_auto(v)}
+        given = {k: v for k, v in given.items() if not _is_auto(v)}
+        for name in {"batch", "epochs"} & given.keys():
+            _check(name, given[name], 1, whole=True)
+        fields = defaults.fields(n_rows, n_columns, given)
         for name in ("n_h", "n_d"):
             fields[name] = _units(name, fields[name])
-        if not _is_auto(self.epochs):
-            _check("epochs", fields["epochs"], 1, whole=True)
-            fields["validate_every"] = max(fields["epochs"] // defaults.LOOKS, 1)
         for name, least in (("lr", 0), ("weight_decay", 0), ("l1", 0), ("patience", 0), ("n_samples", 1)):
             _check(name, getattr(self, name) if name == "n_samples" else fields[name], least, whole=name == "n_samples")
         for name in ("visible", "prior", "encoder"):

@@ -66,4 +66,4 @@ def precision() -> str:
 def command() -> str:
     """The command line as typed, the program by its bare name."""
     name = Path(sys.argv[0]).name
-    return shlex.join(["darn" if name == "cli.py" else name, *sys.argv[1:]])  # cli.py: run as `python -m darn.cli`
+    return shlex.join(["darn" if name in ("cli.py", "__main__.py") else name, *sys.argv[1:]])  # `python -m darn`

@@ -11,13 +11,13 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from darn import data, ready
+from darn import data, defaults, ready
 from darn.errors import DarnError
 from darn.files import atomic, cannot_write
 from darn.model import Stack
 from darn.model_file import load_model
 from darn.provenance import command, commit, device, versions
-from darn.recipes import Recipe, fields_of, show_field
+from darn.recipes import Recipe, fields_of, override, show_field
 from darn.training import Fit, fit
 from darn.zoo import build
 
@@ -106,6 +106,12 @@ def load_data(recipe: Recipe) -> data.Splits:
         labels=recipe.labels,
         columns=_columns(recipe),
     )
+
+
+def sized(recipe: Recipe, given: dict) -> Recipe:
+    """The recipe of one's own data, what is not `given` chosen by their size."""
+    train = load_data(recipe).train
+    return override(recipe, defaults.fields(len(train), train.n, given))
 
 
 def _columns(recipe: Recipe) -> data.Columns:

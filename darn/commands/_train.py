@@ -72,10 +72,15 @@ def train(args) -> int:
 
 def asked_recipe(args):
     """(name, recipe) of the arguments: a recipe's name or one's own data, shrunk if asked, with fields changed."""
-    name, recipe = find(args.recipe, _own_data(args.recipe))
-    given = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
-    recipe = recipe.tiny() if args.tiny else recipe
-    return name, override(recipe, {k: parse_field(k, v) for k, v in given.items()})
+    own = _own_data(args.recipe)
+    name, recipe = find(args.recipe, own)
+    words = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
+    given = {k: parse_field(k, v) for k, v in words.items()}
+    if own is not None:
+        from darn import runs
+
+        recipe = runs.sized(override(recipe, given), given)  # a wrong field is found before data are read
+    return name, override(recipe.tiny() if args.tiny else recipe, given)
 
 
 def _own_data(name: str) -> str | None:

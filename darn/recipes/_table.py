@@ -1,6 +1,5 @@
 """The recipes by name."""
 
-import dataclasses
 import difflib
 from pathlib import Path
 
@@ -90,12 +89,22 @@ RECIPES: dict[str, Recipe] = {
         validate_every=50,
         weight_decay=4e-4,  # of 0, 3e-5, 1e-4, 2e-4, 4e-4, 1e-3: validation bound 90.75 without it, 88.58 with
     ),
-    "mnist-9": _mnist_noise(9, 138.84, 145.36, lr=1e-4),
-    "mnist-10": _mnist_noise(10, 133.7, 140.86, lr=1e-4),
-    "mnist-16": _mnist_noise(16, 122.8, 130.94, lr=1e-4),
+    "mnist-9": _mnist_noise(9, 138.84, 145.36, lr=1e-4, epochs=200, validate_every=10),
+    "mnist-10": _mnist_noise(10, 133.7, 140.86, lr=1e-4, epochs=200, validate_every=10),
+    "mnist-16": _mnist_noise(16, 122.8, 130.94, lr=1e-4, epochs=200, validate_every=10),
     "mnist-500-noise": _mnist_noise(500, 84.13, 88.3, lr=6e-5, epochs=3000),
     # Every tanh layer hears all stochastic layers on its side (and in the encoder x); none is above the top layer.
-    "mnist-deep": _mnist("deep DARN, 12 x 80", (80,) * 12, 400, paper_bound=87.72, skip=True, weight_decay=2e-4),
+    "mnist-deep": _mnist(
+        "deep DARN, 12 x 80",
+        (80,) * 12,
+        400,
+        paper_bound=87.72,
+        skip=True,
+        weight_decay=2e-4,
+        lr=1e-4,
+        epochs=150,
+        validate_every=10,
+    ),
     # 5% of 400 units: a price on each active unit holds the average over training rows at 20.
     "mnist-fdarn": _mnist(
         "fDARN, 20 of 400 units active",
@@ -120,24 +129,16 @@ RECIPES: dict[str, Recipe] = {
 
 RECIPES |= ATARI | BASELINES
 
-# What an own file is trained with, unless fields say otherwise.
-OWN = Recipe(
-    promise="your own data",
-    n_h=(32,),
-    n_d=(100,),
-    lr=2.5e-4,
-    epochs=1000,
-    validate_every=5,
-    patience=20,
-)
-
 
 def find(name: str, data: str | None = None) -> tuple[str, Recipe]:
-    """(name of the run, recipe) for a recipe's name, or else for `data`, a known set or a file of one's own."""
+    """(name of the run, recipe) for a recipe's name, or else for `data`, a known set or a file of one's own.
+
+    What suits one's own data depends on their size: `darn.runs.sized` says it.
+    """
     if name in RECIPES:
         return name, RECIPES[name]
     if data is not None:
-        return Path(data).stem or "own", dataclasses.replace(OWN, data=data)
+        return Path(data).stem or "own", Recipe(data=data, promise="your own data")
     near = difflib.get_close_matches(name.lower(), RECIPES, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`darn recipes` and `darn data` list what there is"
     raise DarnError(f"there is no recipe, data set or file called {name!r}: {hint}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from darn import baselines, data, likelihood, provenance, rbm
+from darn import baselines, data, likelihood, provenance, rbm, sampling
 from darn.errors import DarnError
 from darn.model import Stack
 from darn.model_file import save_model
@@ -181,9 +181,22 @@ def _record(row: Row, seconds: float, notes: dict, results: Path, protocol: Prot
         "seed": protocol.seed,
         "training": notes,
         "recipe": run.info["recipe"],
+        **({"active": _active(run)} if run.recipe.sparsity else {}),
         **_made(),
         "precision": provenance.precision(),
         "model": _short(model_of(results, row), results),
+    }
+
+
+def _active(run: Run, n: int = 10_000) -> dict:
+    """How many stochastic units of a sparse model are on, layer by layer: in ancestral samples and in codes of x."""
+    x, context = scored_rows(run.rows())
+    drawn = sampling.sample(run.model, n, context=None if context is None else context[:n], seed=0).h
+    code = sampling.encode(run.model, x, context=context).q
+    return {
+        "ancestral": [float(h.sum(axis=1).mean()) for h in drawn],
+        "encoded": [float(q.sum(axis=1).mean()) for q in code],
+        "samples": n,
     }
 
 

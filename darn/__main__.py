@@ -1,0 +1,7 @@
+"""`python -m darn`, where the command is not on the path."""
+
+import sys
+
+from darn.cli import main
+
+sys.exit(main())
