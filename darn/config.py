@@ -66,6 +66,7 @@ class Training:
         "adaptive weight noise: a Gaussian for each weight, with one prior for all or one for each weight matrix",
         ("none", "pooled", "matrix"),
     )
+    noise_on: str = option("all", "whose weights have noise, and a cost", ("all", "decoder"))
     noise_gradient: str = option(
         "reparametrised",
         "of log sigma: through the weights drawn, or by the squares of each row's gradient",

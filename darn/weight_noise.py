@@ -8,6 +8,8 @@ the model is used with mu.
 
 Noise is on weight matrices, and there on the weights in use: biases are few and start from the data, and one prior
 would fit both them and the weights badly; the unused triangle of an autoregressive matrix is no part of the model.
+The paper does not say whether the encoder has noise, too. Whoever reads a description of the data needs the decoder
+alone, so that L_C may as well count the decoder's weights only.
 """
 
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from darn.nn import AbstractCausalMap
 
 PRIORS = ("pooled", "matrix")
 GRADIENTS = ("reparametrised", "squares")
+PARTS = ("all", "decoder")
 _AT_ONCE = 2**26  # floats of per-example gradients that may lie in memory at once
 MAX_STEP = 0.1  # of log sigma: one wild minibatch must not set off a run-away of noise
 
@@ -60,10 +63,15 @@ class WeightNoise:
     arrays without noise.
     """
 
-    def __init__(self, model: Any, n_train: int, prior: str = "matrix"):
+    def __init__(self, model: Any, n_train: int, prior: str = "matrix", part: str = "all"):
         if prior not in PRIORS:
             raise ValueError(f"no prior is called {prior!r}: {' or '.join(PRIORS)}")
+        if part not in PARTS:
+            raise ValueError(f"no part is called {part!r}: {' or '.join(PARTS)}")
         self.masks = _in_use(model)
+        if part == "decoder":
+            quiet = jax.tree.map(lambda _: None, self.masks.encoder)
+            self.masks = eqx.tree_at(lambda m: m.encoder, self.masks, quiet)
         self.n_train = n_train
         self.pooled = prior == "pooled"
 

@@ -228,6 +228,17 @@ def test_descent_finds_the_posterior(how):
     assert np.all(np.abs(np.log(ratio)) < (0.2 if how == "reparametrised" else 0.35)), ratio
 
 
+def test_noise_on_the_decoder_leaves_the_encoder_alone():
+    model, _ = make_model("2 skip")
+    whole, part = WeightNoise(model, 10), WeightNoise(model, 10, part="decoder")
+    assert jax.tree.leaves(part.masks.encoder) == []
+    same(part.masks.decoder, whole.masks.decoder)
+    params, log_sigma = floats(model), part.start(0.3)
+    drawn = part.perturbed(params, log_sigma, part.draw(log_sigma, key=jax.random.key(0)))
+    same(drawn.encoder, params.encoder)
+    assert part.cost(params, log_sigma) < whole.cost(params, whole.start(0.3))
+
+
 def test_one_wild_gradient_moves_sigma_little():
     noise = WeightNoise({"W": jnp.ones((2, 2))}, 1000)
     new = noise.descend(noise.start(0.1), {"W": jnp.asarray([[1e9, -1e9], [0.0, 1e-6]])}, 0.01)

@@ -125,7 +125,8 @@ class Program:
         self.dynamic = dynamic
         self.optimizer = make_optimizer(config, self.steps_per_epoch * config.epochs)
         self.loss = make_loss(config.estimator, n_samples=config.n_samples, log_q=config.log_q)
-        self.noise = None if config.noise == "none" else WeightNoise(model, n_train, config.noise)
+        noise = config.noise
+        self.noise = None if noise == "none" else WeightNoise(model, n_train, noise, config.noise_on)
         self.static = eqx.partition(model, eqx.is_inexact_array)[1]
         self.target = config.sparsity * jnp.asarray(model.n_h, jnp.float32) if _asked(config.sparsity) else None
         weights = sum(w.size for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
