@@ -92,7 +92,8 @@ RECIPES: dict[str, Recipe] = {
     "mnist-9": _mnist_noise(9, 138.84, 145.36, lr=1e-4, epochs=200, validate_every=10),
     "mnist-10": _mnist_noise(10, 133.7, 140.86, lr=1e-4, epochs=200, validate_every=10),
     "mnist-16": _mnist_noise(16, 122.8, 130.94, lr=1e-4, epochs=200, validate_every=10),
-    "mnist-500-noise": _mnist_noise(500, 84.13, 88.3, lr=6e-5, epochs=3000),
+    # Noise on the encoder, too, cost 0.8 nats of validation bound (88.8 after 300 epochs without, 89.7 after 600 with).
+    "mnist-500-noise": _mnist_noise(500, 84.13, 88.3, lr=1.5e-4, epochs=1000, noise_on="decoder"),
     # Every tanh layer hears all stochastic layers on its side (and in the encoder x); none is above the top layer.
     "mnist-deep": _mnist(
         "deep DARN, 12 x 80",
@@ -113,8 +114,10 @@ RECIPES: dict[str, Recipe] = {
         paper_bound=96.1,
         decoder_d=(),
         sparsity=0.05,
-        lr=1e-4,
-        weight_decay=4e-4,
+        # validation bound after 300 to 800 epochs: 100.6 and 99.9 with lr 1e-4, 97.0 with 3e-4, 96.6 with 5e-4
+        lr=5e-4,
+        weight_decay=3e-4,
+        epochs=1000,
     ),
     "mnist-intensity": _mnist(
         "",
