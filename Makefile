@@ -8,8 +8,8 @@ STAMP := $(VENV)/.installed
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install -qq --upgrade pip
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
 demo: $(STAMP)  ## train on scikit-learn's digits, score, draw a sheet of samples
@@ -32,7 +32,7 @@ bench: $(STAMP)  ## one JSON and one table, each figure beside what one would wr
 	$(BIN)/python -m benchmarks.codec sizes
 
 docs: $(STAMP)  ## the documentation, into site/index.html
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict --quiet
 
 clean:

@@ -1,12 +1,9 @@
 """Rows with holes: read from a file, or made by hiding a part of whole rows; and written once they are filled."""
 
-from pathlib import Path
-
 import numpy as np
 
 from darn import synthetic
-from darn.data import Schema
-from darn.data._cells import PARQUET, _parquet, _text
+from darn.data import Schema, read_words
 from darn.errors import DarnError
 from darn.report import square_shape, write_rows, write_table, write_words
 
@@ -45,7 +42,7 @@ def read(run, path: str, every: int):
             raise DarnError(f"{path} must hold rows by columns of 0, 1 and NaN")
         x = x[::every]
         return x, np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool), None
-    names, cells = _cells(path)
+    names, cells = read_words(path)
     cells = cells[::every]
     gone = np.isin(np.char.lower(np.char.strip(cells)), ("", "?", "na", "n/a", "nan", "null", "none"))
     schema = run.schema
@@ -72,15 +69,6 @@ def read(run, path: str, every: int):
         x.append(bits)
         mask.append(hide)
     return np.concatenate(x, axis=1), np.concatenate(mask, axis=1), None
-
-
-def _cells(path: str):
-    """(names, cells) of a table, as text."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as e:
-        raise DarnError(f"{path} cannot be read: {e.strerror}") from None
-    return (_parquet if Path(path).suffix.lower() in PARQUET else _text)(Path(path), data, path)
 
 
 def write(run, out: str, x: np.ndarray, context, seed: int) -> None:

@@ -1,7 +1,7 @@
 """What `darn compress` takes in and `darn decompress` gives back: arrays, tables, bilevel images, folders of them.
 
 An image of the model's own size is a row. A larger or smaller one is cut into tiles of that size; where the last tiles
-reach beyond the edge, their outer pixels are not coded at all.
+reach beyond the edge, their outer pixels are not coded at all. A table of categories comes back cell by cell, as .csv.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import numpy as np
 from darn import data
 from darn.errors import DarnError
 from darn.files import atomic
-from darn.report import write_rows
+from darn.report import write_rows, write_words
 
 IMAGES = (".png", ".pbm")
 TILE = (16, 16)  # of large images, where no model says otherwise
@@ -38,13 +38,20 @@ class Source:
 # ---------------------------------------------------------------- in
 
 
-def open_source(path: str, n: int | None, shape: tuple[int, int] | None, split: str | None = None) -> Source:
-    """The rows of a set, a file or a folder, for a model over n units, which are an image of `shape`.
+def open_source(
+    path: str,
+    n: int | None,
+    shape: tuple[int, int] | None,
+    split: str | None = None,
+    schema: data.Schema | None = None,
+) -> Source:
+    """The rows of a set, a file or a folder, for a model over n units, which are an image of `shape` or the columns of
+    a table.
 
     Where there is no model yet, n is None: a row is then as wide as it comes, and an image is cut into tiles.
     """
     if path == "-":
-        return _from_stdin(n, shape, split)
+        return _from_stdin(n, shape, split, schema)
     p = Path(path)
     if path not in data.names():
         if p.is_dir():
@@ -53,13 +60,42 @@ def open_source(path: str, n: int | None, shape: tuple[int, int] | None, split: 
             return _images([p], n, shape, single=True)
         if p.suffix.lower() == ".npy" and p.is_file():
             return _array(p, n)
+        if schema is not None:
+            return _table(path, schema)
     rows = data.load_rows(path, n=n, split=split)
     step = max(_CHUNK // rows.n, 1)
     parts = (rows.take(slice(i, i + step)).unpack() for i in range(0, len(rows), step))
     return Source(len(rows), parts)
 
 
-def _from_stdin(n: int | None, shape, split) -> Source:
+def _table(path: str, schema: data.Schema) -> Source:
+    """A table whose every cell comes back as it was written; one of which some would not is refused."""
+    binned = [c.name for c in schema.columns if c.kind == "number"]
+    if binned:
+        raise DarnError(
+            f"the model knows the numbers of column {binned[0]!r} by their bins only, and they would not come back: "
+            f"train one with --drop {binned[0]!r}, and compress the table without that column"
+        )
+    names, cells = data.read_words(path)
+    if strange := [n for n in names if n not in schema.names]:
+        raise DarnError(f"{path} has a column {strange[0]!r}, which the model was not trained with: leave it out")
+    x, texts = schema.encode(names, cells, path), {}
+    for name, words in zip(schema.names, zip(*schema.decode(x))):
+        written: dict[str, str] = {}  # a value may be written otherwise than the model knows it, but in one way
+        for word, text in zip(words, cells[:, names.index(name)].tolist()):
+            if written.setdefault(word, text) != text:
+                raise DarnError(
+                    f"{path} writes one value of column {name!r} in two ways, {written[word]!r} and {text!r}: write it "
+                    "in one, so that it can come back as it was"
+                )
+        texts[name] = {word: text for word, text in written.items() if word != text}
+    texts = {k: v for k, v in texts.items() if v}
+    step = max(_CHUNK // x.shape[1], 1)
+    parts = (x[i : i + step] for i in range(0, len(x), step))
+    return Source(len(x), parts, {"table": list(names)} | ({"texts": texts} if texts else {}))
+
+
+def _from_stdin(n: int | None, shape, split, schema) -> Source:
     """What comes in by the pipe, its kind told by its first bytes."""
     held = sys.stdin.buffer.read()
     kinds = {b"\x93NUMPY": ".npy", b"PK": ".npz", b"\x89PNG": ".png", b"P1": ".pbm", b"P4": ".pbm"}
@@ -68,7 +104,7 @@ def _from_stdin(n: int | None, shape, split) -> Source:
     try:
         path = Path(folder) / f"stdin{ending}"
         path.write_bytes(held)
-        found = open_source(str(path), n, shape, split)
+        found = open_source(str(path), n, shape, split, schema)
         return Source(found.rows, list(found.parts), found.notes)
     except DarnError as e:
         raise DarnError(str(e).replace(f"{folder}{os.sep}", "")) from e
@@ -188,11 +224,13 @@ def mask(notes: dict) -> Callable[[int, int], np.ndarray] | None:
 # ---------------------------------------------------------------- out
 
 
-def check_target(path: str, notes: dict, rows: int, n: int) -> None:
+def check_target(path: str, notes: dict, rows: int, n: int, schema: data.Schema | None = None) -> None:
     """Refuses notes that nobody wrote so, and a name that does not suit them, before any work is done."""
-    if not _genuine(notes, rows, n):
-        raise DarnError("what the file says of its images or its array does not fit its rows: it is not genuine")
-    endings = IMAGES if "single" in notes else (".npy", ".csv")
+    if "table" in notes and schema is None:
+        raise DarnError("the file holds a table of words, and the model is not over one: give the one it was made with")
+    if not _genuine(notes, rows, n, schema):
+        raise DarnError("what the file says of its images, array or table does not fit its rows: it is not genuine")
+    endings = IMAGES if "single" in notes else (".csv",) if "table" in notes else (".npy", ".csv")
     if "images" in notes and "single" not in notes:
         if path == "-":
             raise DarnError("the file holds a folder of images, which cannot go down a pipe: name a folder")
@@ -202,9 +240,13 @@ def check_target(path: str, notes: dict, rows: int, n: int) -> None:
         raise DarnError(f"{path}: the ending of the name chooses the format, so it must be {' or '.join(endings)}")
 
 
-def _genuine(notes: dict, rows: int, n: int) -> bool:
-    """Names that stay inside their folder, sizes that make up the rows."""
+def _genuine(notes: dict, rows: int, n: int, schema: data.Schema | None) -> bool:
+    """Names that stay inside their folder, sizes that make up the rows, columns that are the model's."""
     try:
+        if "table" in notes:
+            texts = [t for column in notes.get("texts", {}).values() for t in column.values()]
+            known = schema is not None and sorted(notes["table"]) == sorted(schema.names)
+            return known and all(isinstance(t, str) for t in texts)
         if "images" in notes:
             tile, count, names = tuple(notes["tile"]), 0, set()
             for name, *size in notes["images"]:
@@ -220,9 +262,22 @@ def _genuine(notes: dict, rows: int, n: int) -> bool:
         return False
 
 
-def write_target(path: str, parts: Iterator[np.ndarray], rows: int, n: int, notes: dict, columns) -> None:
-    """Writes the rows as they came: images as images, rows as .npy or .csv."""
-    if "single" in notes:
+def write_target(
+    path: str,
+    parts: Iterator[np.ndarray],
+    rows: int,
+    n: int,
+    notes: dict,
+    columns: list[str] | None,
+    schema: data.Schema | None = None,
+) -> None:
+    """Writes the rows as they came: images as images, rows as .npy or .csv, a table's cells as .csv."""
+    if "table" in notes:
+        assert schema is not None
+        write_words(
+            None if path == "-" else path, *_cells(np.concatenate([np.zeros((0, n), np.uint8), *parts]), notes, schema)
+        )
+    elif "single" in notes:
         _, *size = notes["images"][0]
         _save_image(path, _paste(np.concatenate(list(parts)), tuple(size), tuple(notes["tile"])))
     elif "images" in notes:
@@ -235,6 +290,14 @@ def write_target(path: str, parts: Iterator[np.ndarray], rows: int, n: int, note
         _write_array(path, parts, rows, n, notes)
     else:
         write_rows(path, np.concatenate([np.zeros((0, n), np.uint8), *parts]), shape=None, columns=columns)
+
+
+def _cells(x: np.ndarray, notes: dict, schema: data.Schema) -> tuple[list[str], list[list[str]]]:
+    """(names, rows of words) of a table, as they were written."""
+    names, texts = notes["table"], notes.get("texts", {})
+    columns = dict(zip(schema.names, zip(*schema.decode(x)))) if len(x) else dict.fromkeys(names, ())
+    written = ([texts.get(n, {}).get(w, w) for w in columns[n]] for n in names)
+    return names, [list(row) for row in zip(*written)]
 
 
 def _as_it_was(x: np.ndarray, notes: dict) -> np.ndarray:

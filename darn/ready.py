@@ -38,7 +38,7 @@ def find(name: str) -> Path:
     if near:
         hint = f"did you mean {near[0]}?"
     elif here:
-        hint = f"ready models here are {', '.join(here)}"
+        hint = "`darn models` lists those that are here"
     else:
         hint = f"no ready model is here either: copy results/models of the repository to {folders()[-1]}"
     raise DarnError(f"there is no model at {name}: give a run folder, a model file or a ready model's name; {hint}")

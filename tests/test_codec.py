@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import MODELS, make_model, randomised
+from helpers import GROUPS, MODELS, make_model, randomised
 
 from darn import codec
 from darn.codec import _blocks, _container, _tables
@@ -25,6 +25,7 @@ from darn.codec._stack import Evaluator, StackCodec
 from darn.config import Architecture
 from darn.errors import DarnError
 from darn.model_file import load_model, save_model
+from darn.sampling import sample
 from darn.zoo import build
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
@@ -189,6 +190,26 @@ def test_round_trip_at_the_models_length(name):
         kept = codec.inspect(data)
         assert (kept.rows, kept.size, kept.first) == (found.rows, found.size, found.first)
         assert kept.ideal == pytest.approx(found.ideal, abs=len(found.p) + len(found.q))
+
+
+@pytest.mark.parametrize("visible", ["factorial", "linear", "nade"])
+def test_one_hot_groups_cost_their_choices_alone(visible):
+    arch = Architecture(n_h=(3,), n_d=(4,), visible=visible, n_nade=(4,))
+    model = randomised(build(arch, 8, groups=GROUPS, key=jax.random.key(0)), 5)
+    twin, x = codec.twin(model), sample(model, 40, seed=0).x
+    h = StackCodec(twin, 8).most_probable(x)
+    a, walked, bits = Evaluator(twin, 8).logits("p", 0, x, None, h), [], iter(x.T)
+
+    def decide(a):
+        walked.append(a)
+        return next(bits)
+
+    Evaluator(twin, 8).walk("p", 0, len(x), None, h, decide)
+    np.testing.assert_array_equal(np.stack(walked), a)
+    assert abs(codec.rounding_cost(model, twin, x)) < 0.05  # so that what a group settles costs next to nothing
+    row = codec.RowCodec(model, batch=16, workers=1)
+    for rows in (x, x[:0], rows_of(8, 5)):  # the last are no rows of the table, and come back all the same
+        np.testing.assert_array_equal(read(row, written(row, rows)[0]), rows)
 
 
 @pytest.mark.parametrize("name", ["1 factorial", "2", "2 skip", "3"])

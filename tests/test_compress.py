@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -95,6 +96,33 @@ def test_tables_and_pipes(run, tmp_path, capsys, monkeypatch):
     packed = piped((tmp_path / "in.csv").read_bytes(), "compress", run, "-", "-")
     assert packed == (tmp_path / "x.drn").read_bytes()
     np.testing.assert_array_equal(np.load(io.BytesIO(piped(packed, "decompress", run, "-", "-"))), x)
+
+
+def test_a_table_of_words_comes_back_cell_by_cell(run, tmp_path, capsys, monkeypatch):
+    """'?' for what is missing, 1.0 for 1, a comma inside a value, columns in another order."""
+    monkeypatch.chdir(tmp_path)
+    kinds, cells = ['"cat, tabby"', "dog", "?"], ["1.0", "2"]
+    lines = [f"{kinds[i % 3]},{cells[i % 2]},{i % 5 // 4}" for i in range(60)]
+    Path("t.csv").write_text("kind,legs,bit\n" + "\n".join(lines) + "\n")
+    ok(capsys, "train", "t.csv", "--categorical", "auto", "--tiny", "--quiet")
+    ok(capsys, "compress", "runs/t", "t.csv", "t.drn")
+    ok(capsys, "decompress", "runs/t", "t.drn", "back.csv")
+    assert Path("back.csv").read_text() == Path("t.csv").read_text()
+    other = "\n".join(",".join(line.rsplit(",", 1)[::-1]) for line in ["kind,legs,bit", *lines]) + "\n"
+    Path("other.csv").write_text(other)
+    ok(capsys, "compress", "runs/t", "other.csv", "o.drn")
+    assert ok(capsys, "decompress", "runs/t", "o.drn", "-") == other
+    Path("two.csv").write_text("kind,legs,bit\ndog,1.0,0\ndog,1,0\n")
+    assert "in two ways" in refused(capsys, "compress", "runs/t", "two.csv", "x.drn")
+    Path("more.csv").write_text("kind,legs,bit,tail\ndog,1.0,0,1\n")
+    assert "'tail'" in refused(capsys, "compress", "runs/t", "more.csv", "x.drn")
+    assert ".csv" in refused(capsys, "decompress", "runs/t", "t.drn", "x.npy")
+    Path("n.csv").write_text("size\n" + "".join(f"{i * 0.37:.2f}\n" for i in range(80)))
+    ok(capsys, "train", "n.csv", "--categorical", "auto", "--tiny", "--quiet")
+    assert "--drop 'size'" in refused(capsys, "compress", "runs/n", "n.csv", "x.drn")
+    assert "table of words" in refused(capsys, "decompress", run, "t.drn", "x.csv")
+    assert not Path("x.drn").exists()
+    assert not Path("x.csv").exists()
 
 
 def picture(path, height, width, seed=0):

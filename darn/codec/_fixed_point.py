@@ -19,7 +19,7 @@ import numpy as np
 
 from darn.codec import _tables
 from darn.errors import DarnError
-from darn.layers import NADE, AbstractBinaryLayer, Factorial, LinearAutoregressive
+from darn.layers import NADE, AbstractBinaryLayer, Factorial, LinearAutoregressive, OneHot
 from darn.layers._base import plus_context
 from darn.model import Conditional, Stack
 from darn.model_file import describe
@@ -69,7 +69,7 @@ class _TooCoarse(Exception):
 
 
 def twin(model: Stack) -> Stack:
-    """The integer twin of a stack of factorial, linear autoregressive and NADE layers."""
+    """The integer twin of a stack of factorial, linear autoregressive and NADE layers, or one-hot groups over them."""
     if model.n_context:
         raise DarnError("the codec is for models without an observed context, and this one was trained with one")
     n = (model.n_x, *model.n_h)
@@ -149,6 +149,8 @@ def _layer(layer: AbstractBinaryLayer, c: _Inputs, arithmetic: Arithmetic) -> An
         return _rounded(layer, lambda g: g.logits(jnp.ones(g.n), c.largest), c.grid, arithmetic)[0]
     if isinstance(layer, NADE):
         return _nade(layer, c, arithmetic)
+    if isinstance(layer, OneHot):  # what a group has settled is certain, in any arithmetic
+        return OneHot(_layer(layer.layer, c, arithmetic), layer.groups)
     raise DarnError(
         f"the codec is for factorial, linear and NADE layers, and this model has a layer of the kind "
         f"{type(layer).__name__}: train one without it"

@@ -20,7 +20,7 @@ import numpy as np
 
 from darn.codec._ans import Ans
 from darn.codec._fixed_point import dtype_of
-from darn.layers import Factorial, LinearAutoregressive
+from darn.layers import CERTAIN, Factorial, LinearAutoregressive, OneHot
 from darn.model import Stack
 from darn.nn import CausalDense
 from darn.sampling import chunks, pad_rows
@@ -113,8 +113,11 @@ class Evaluator:
             return np.ascontiguousarray(decide(self.logits(side, l, blank, x, h)).T)
         with self._exactly():
             states = self._chunked(partial(_start, self.twin, side, l, self.batch), rows, x, h)
-            if isinstance(layer, LinearAutoregressive) and isinstance(layer.W, CausalDense):
-                return _walk_triangle(self._weights(side, l, layer.W), _joined(states), decide)
+            bare = layer.layer if isinstance(layer, OneHot) else layer
+            if isinstance(bare, LinearAutoregressive) and isinstance(bare.W, CausalDense):
+                if isinstance(layer, OneHot):
+                    states, decide = [(own, count) for (own, _), count in states], _settled(layer, decide)
+                return _walk_triangle(self._weights(side, l, bare.W), _joined(states), decide)
             y = np.empty((rows, layer.n), np.uint8)
             for j in range(layer.n):
                 here = jnp.asarray(j)
@@ -133,6 +136,21 @@ def _joined(parts: list) -> np.ndarray:
     """The results of all chunks side by side, without the padding."""
     arrays = [np.asarray(v)[..., :count] for v, count in parts]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
+
+
+def _settled(layer: OneHot, decide: Decide) -> Decide:
+    """`decide`, told the logits of a `OneHot` layer where it is given those of the layer inside, unit after unit."""
+    units, on = zip(*layer.places()[1:]), np.zeros(0, bool)
+
+    def each(a: np.ndarray) -> np.ndarray:
+        nonlocal on
+        first, last = next(units)
+        on = np.zeros(a.shape, bool) if first else on
+        bits = decide(np.where(on, -CERTAIN, CERTAIN if last else a).astype(a.dtype))
+        on = on | (bits > 0)
+        return bits
+
+    return each
 
 
 def _walk_triangle(W: np.ndarray, a: np.ndarray, decide: Decide) -> Rows:

@@ -25,7 +25,7 @@ def compress(args) -> None:
     else:
         run = open_run(model[0])
         made, inside, extra = run.model, b"", {}
-        given = packing.open_source(source, run.model.n_x, run.shape, args.split)
+        given = packing.open_source(source, run.model.n_x, run.shape, args.split, run.schema)
     rows = codec.RowCodec(made)
     held: list = []  # the first rows, to measure what rounding costs
 
@@ -93,19 +93,20 @@ def decompress(args) -> None:
 
     with _open(source) as f:
         head = codec.read_head(f)
-        packing.check_target(target, head.notes, head.rows, head.n_x)
+        columns = schema = None
         if model:
             run = open_run(model[0])
-            made, columns = run.model, run.columns
+            made, columns, schema = run.model, run.columns, run.schema
         elif head.model:
             from darn.two_part import unpack
 
-            made, columns = unpack(head.model), None
+            made = unpack(head.model)
         else:
             raise DarnError(
                 f"{source} was compressed with a model that is not inside it: give that first, as in "
                 f"`darn decompress RUN {source} {target}`"
             )
+        packing.check_target(target, head.notes, head.rows, head.n_x, schema)
         if args.keep_going and "images" in head.notes:
             raise DarnError("--keep-going is for tables: an image with rows missing is not that image")
         lost = 0
@@ -116,7 +117,7 @@ def decompress(args) -> None:
                 kept = list(blocks)
                 rows = sum(map(len, kept))
                 lost, blocks = head.rows - rows, iter(kept)
-            packing.write_target(target, blocks, head.rows - lost, head.n_x, head.notes, columns)
+            packing.write_target(target, blocks, head.rows - lost, head.n_x, head.notes, columns, schema)
     facts = {"rows": head.rows - lost, "lost": lost, "columns": head.n_x, "out": target}
     left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
     _say_beside(args, target, facts, f"{head.rows - lost:,} rows of {head.n_x} in {target}{left_out}")

@@ -39,10 +39,18 @@ def complete(args) -> None:
     else:
         x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
         mask = np.broadcast_to(holes.hide(run, args.hide), x.shape)
-    found = completion.complete(run.model, x, mask, n=args.n, context=context, **options)
-    facts |= {"rows": len(x), "method": found.method, "missing": float(mask.mean())}
+    open_ = mask.any(axis=1)  # rows without a hole stay as they are
+    if not open_.any():
+        raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
+    side = None if context is None else context[open_]
+    found = completion.complete(run.model, x[open_], mask[open_], n=args.n, context=side, **options)
+    filled = np.repeat(np.where(mask, 0, x).astype(found.x.dtype)[:, None], args.n, axis=1)
+    filled[open_] = found.x
+    share = float(mask[open_].mean())
+    facts |= {"rows": len(x), "rows_with_holes": int(open_.sum()), "method": found.method, "missing": share}
     facts["ess"] = None if found.ess is None else {"mean": float(found.ess.mean()), "min": float(found.ess.min())}
-    lines = [f"{args.n} completions of {len(x):,} rows, {mask.mean():.0%} of them missing ({found.method})"]
+    how_many = f"{args.n} completion{'s' * (args.n > 1)} of {open_.sum():,} rows"
+    lines = [f"{how_many} with holes, {share:.0%} of their units missing ({found.method})"]
     if found.ess is not None:
         lines[0] += f"; effective sample size {found.ess.mean():.1f} of {args.samples} (least {found.ess.min():.1f})"
     if args.hide is not None:
@@ -60,7 +68,7 @@ def complete(args) -> None:
             mean = f"{s.log_p.mean():9.3f} nats ± {half:.2f}"
             lines.append(f"  log p(missing | seen) {mean} over rows ({s.method}): {name}")
     if args.out:
-        holes.write(run, args.out, found.x, context, args.seed)
+        holes.write(run, args.out, filled, context, args.seed)
         facts["out"] = args.out
         lines.append(f"in {args.out}")
     say(args, facts, *lines)

@@ -2,6 +2,7 @@
 
 from darn.data._atari import GAMES as GAMES
 from darn.data._cells import Columns as Columns
+from darn.data._cells import read_words as read_words
 from darn.data._load import describe as describe
 from darn.data._load import load as load
 from darn.data._load import load_rows as load_rows

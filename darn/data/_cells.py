@@ -66,6 +66,16 @@ def read_cells(path: Path, data: bytes, what: str, labels, columns: Columns) -> 
     return Raw(what, {WHOLE: Part(X, **found)}, columns=names, source=source)
 
 
+def read_words(path: str | Path) -> tuple[tuple[str, ...], np.ndarray]:
+    """(names, cells) of a table, as text."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as e:
+        raise DarnError(f"{path} cannot be read: {e.strerror}") from None
+    return (_parquet if path.suffix.lower() in PARQUET else _text)(path, data, str(path))
+
+
 def _weights(cells: np.ndarray, name: str, what: str) -> np.ndarray:
     weights = _floats(np.char.strip(cells), name, what)
     if (weights < 0).any() or not weights.any():

@@ -7,4 +7,5 @@ from darn.layers._factorial import Factorial as Factorial
 from darn.layers._linear import LinearAutoregressive as LinearAutoregressive
 from darn.layers._mixture import Mixture as Mixture
 from darn.layers._nade import NADE as NADE
+from darn.layers._onehot import CERTAIN as CERTAIN
 from darn.layers._onehot import OneHot as OneHot

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -33,7 +34,7 @@ class OneHot(AbstractAutoregressive):
         self.groups = tuple(int(g) for g in groups)
         self.n = layer.n
 
-    def _places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(the group of each unit, whether it is its group's first, and whether its last), groups of one apart."""
         sizes = np.array(self.groups)
         group = np.repeat(np.arange(len(sizes)), sizes)
@@ -48,25 +49,25 @@ class OneHot(AbstractAutoregressive):
         return jnp.where(seen > 0.5, -CERTAIN, jnp.where(last, CERTAIN, a))
 
     def logits(self, y, c=None):
-        group, _, last = self._places()
+        group, _, last = self.places()
         before = np.tril(group[:, None] == group[None], -1).astype(np.float32)
         a = self.layer.logits(c) if isinstance(self.layer, Factorial) else self.layer.logits(y, c)
-        return self._certain(a, jnp.asarray(before) @ y, jnp.asarray(last))
+        return self._certain(a, jnp.asarray(before, y.dtype) @ y, jnp.asarray(last))
 
     # The running state: the layer's own, and how many units of the present group are on.
 
     def start(self, c=None):
         own = self.layer.logits(c) if isinstance(self.layer, Factorial) else self.layer.start(c)
-        return own, jnp.zeros(())
+        return own, jnp.zeros((), jax.tree.leaves(own)[0].dtype)
 
     def read(self, state, j):
-        _, first, last = map(jnp.asarray, self._places())
+        _, first, last = map(jnp.asarray, self.places())
         own, on = state
         a = own[j] if isinstance(self.layer, Factorial) else self.layer.read(own, j)
         return self._certain(a, jnp.where(first[j], 0, on), last[j])
 
     def write(self, state, j, y_j):
-        first = jnp.asarray(self._places()[1])
+        first = jnp.asarray(self.places()[1])
         own, on = state
         own = own if isinstance(self.layer, Factorial) else self.layer.write(own, j, y_j)
         return own, jnp.where(first[j], 0, on) + y_j
@@ -74,7 +75,7 @@ class OneHot(AbstractAutoregressive):
     def chain(self, decide, carry, c=None):
         if isinstance(self.layer, Factorial):
             return super().chain(decide, carry, c)
-        _, first, last = map(jnp.asarray, self._places())
+        _, first, last = map(jnp.asarray, self.places())
 
         def within(on_carry, j, a_j):
             on, carry = on_carry
@@ -91,7 +92,7 @@ class OneHot(AbstractAutoregressive):
 
     def with_bias(self, mean: Float[Array, " n"]) -> "OneHot":
         # The chance of a unit given that none before it in the group is on.
-        group = self._places()[0]
+        group = self.places()[0]
         before = np.tril(group[:, None] == group[None], -1).astype(np.float32)
         left = jnp.maximum(1 - jnp.asarray(before) @ mean, 1e-6)
         return eqx.tree_at(lambda m: m.layer, self, self.layer.with_bias(jnp.clip(mean / left, 1e-3, 1 - 1e-3)))

@@ -1,6 +1,7 @@
 """Output files: rows as pictures, numbers as tables; the ending of the name chooses the format."""
 
 import csv
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,12 +45,13 @@ def write_rows(path: str, x: np.ndarray, *, shape: tuple[int, int] | None, colum
         write_table(path, x, columns or [f"x{j + 1}" for j in range(x.shape[1])])
 
 
-def write_words(path: str, names: list[str], rows: list[list[str]]) -> None:
-    """A table of words as .csv, quoted where it must be."""
+def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> None:
+    """A table of words as .csv, quoted where it must be; None is standard output."""
+    if path is None:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
+        return
     with atomic(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as f:
-        writer = csv.writer(f, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(rows)
+        csv.writer(f, lineterminator="\n").writerows([names, *rows])
 
 
 def write_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
