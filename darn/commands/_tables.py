@@ -6,15 +6,18 @@ from pathlib import Path
 
 from darn.commands import _atari
 from darn.commands._base import Commands, at_least_one, say, use_device
-from darn.commands._train import asked_recipe
+from darn.commands._train import asked_recipe, given_fields
 from darn.errors import DarnError
-from darn.recipes import PAPER_GRID, parse_grid
+from darn.recipes import PAPER_GRID, PAPER_TRAINING, override, parse_grid
 
 
 def sweep(args) -> int:
     at_least_one(args, "programs", "width")
     name, recipe = asked_recipe(args)
     grid = parse_grid(args.grid) if args.grid else PAPER_GRID
+    if not args.grid:  # the paper's grid goes with the paper's training
+        given = given_fields(args)
+        recipe = override(recipe, {k: v for k, v in PAPER_TRAINING.items() if k not in given})
     out = Path(args.out or Path("runs") / f"sweep-{name}")
     use_device(args)
     from tqdm import tqdm

@@ -74,13 +74,18 @@ def asked_recipe(args):
     """(name, recipe) of the arguments: a recipe's name or one's own data, shrunk if asked, with fields changed."""
     own = _own_data(args.recipe)
     name, recipe = find(args.recipe, own)
-    words = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
-    given = {k: parse_field(k, v) for k, v in words.items()}
+    given = given_fields(args)
     if own is not None:
         from darn import runs
 
         recipe = runs.sized(override(recipe, given), given)  # a wrong field is found before data are read
     return name, override(recipe.tiny() if args.tiny else recipe, given)
+
+
+def given_fields(args) -> dict:
+    """The recipe's fields that the command line names."""
+    words = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
+    return {k: parse_field(k, v) for k, v in words.items()}
 
 
 def _own_data(name: str) -> str | None:

@@ -7,6 +7,7 @@ from darn.recipes._base import override as override
 from darn.recipes._base import parse_field as parse_field
 from darn.recipes._base import show_field as show_field
 from darn.recipes._grid import PAPER_GRID as PAPER_GRID
+from darn.recipes._grid import PAPER_TRAINING as PAPER_TRAINING
 from darn.recipes._grid import expand as expand
 from darn.recipes._grid import parse_grid as parse_grid
 from darn.recipes._paper import FDARN_MULTIPLICATIONS as FDARN_MULTIPLICATIONS

@@ -12,6 +12,8 @@ PAPER_GRID: dict[str, tuple] = {
     "n_h": tuple((n,) for n in (8, 12, 16, 32, 64, 128, 256)),
     "lr": (2.5e-4, 6.75e-5, 1e-5),
 }
+# And how each was trained: one learning rate, no price on weights, early stopping.
+PAPER_TRAINING: dict = {"schedule": "constant", "patience": 20, "average": 0.0, "l1": 0.0, "weight_decay": 0.0}
 _DATA = ("binarize", "threshold", "labels")
 
 

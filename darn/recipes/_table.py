@@ -9,20 +9,24 @@ from darn.recipes._base import Recipe
 from darn.recipes._baselines import BASELINES
 
 
-def _uci(name, nll: float, n_h: int, n_d: int, lr: float, epochs: int = 1000, validate_every: int = 5) -> Recipe:
+def _uci(name, nll: float, n_h: int, n_d: int, lr: float, epochs: int, **fields) -> Recipe:
     # Section 5.1: one tanh layer, one stochastic layer with an autoregressive prior, autoregressive visible layer,
-    # minibatches of 100, RMSprop; units and learning rate from the paper's grid, early stopping on validation.
+    # minibatches of 100, RMSprop. The paper chose units and learning rate from a grid and stopped early; besides these
+    # ours chose, on the same validation rows, a price on the weights (the smaller the set, the dearer the
+    # autoregressive ones), with one learning-rate curve down to nothing and averaged weights.
     return Recipe(
         data=name,
         n_h=(n_h,),
         n_d=(n_d,),
         visible="linear",
         lr=lr,
+        schedule="cosine",
         epochs=epochs,
-        validate_every=validate_every,
-        patience=20,
+        validate_every=5,
+        average=0.99,
         paper_nll=nll,
         promise=f"Table 1, DARN, {name}: {nll} nats",
+        **fields,
     )
 
 
@@ -67,14 +71,14 @@ RECIPES: dict[str, Recipe] = {
         average=0.998,
         weight_decay=2e-3,
     ),
-    "adult": _uci("adult", 13.19, 16, 100, 2.5e-4),
-    "connect4": _uci("connect4", 11.91, 64, 500, 2.5e-4, epochs=300),
-    "dna": _uci("dna", 81.04, 16, 100, 6.75e-5, validate_every=2),
-    "mushrooms": _uci("mushrooms", 9.55, 32, 100, 2.5e-4),
-    "nips": _uci("nips", 274.68, 8, 100, 2.5e-4),
-    "ocr_letters": _uci("ocr_letters", 28.17, 256, 500, 2.5e-4, epochs=300),
-    "rcv1": _uci("rcv1", 46.10, 64, 200, 2.5e-4, epochs=200),
-    "web": _uci("web", 28.83, 64, 200, 2.5e-4, epochs=300),
+    "adult": _uci("adult", 13.19, 100, 300, 3e-3, 300, l1=2e-5, weight_decay=2e-5),
+    "connect4": _uci("connect4", 11.91, 32, 200, 1e-3, 300),
+    "dna": _uci("dna", 81.04, 16, 100, 4e-3, 100, l1=4e-3, weight_decay=1e-4),
+    "mushrooms": _uci("mushrooms", 9.55, 64, 200, 2e-3, 300, l1=1e-5, weight_decay=1e-5),
+    "nips": _uci("nips", 274.68, 16, 100, 1e-3, 100, l1=1.3e-2, weight_decay=1e-4),
+    "ocr_letters": _uci("ocr_letters", 28.17, 256, 500, 2.5e-4, 400, weight_decay=3e-5),
+    "rcv1": _uci("rcv1", 46.10, 64, 200, 2.5e-4, 100),
+    "web": _uci("web", 28.83, 64, 200, 1e-3, 100, l1=1e-4, weight_decay=1e-4),
     "mnist-500": Recipe(
         data="binarized_mnist",
         promise="Table 2, DARN n_h=500: -log p 84.71, bound 90.31 nats",
