@@ -37,7 +37,8 @@ def commit() -> str | None:
         head = git("rev-parse", "HEAD")
         if head.returncode:
             return elsewhere
-        changed = git("status", "--porcelain", "--untracked-files=no").stdout.strip()
+        # results/ apart: what it holds is written by these programs, row after row
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results").stdout.strip()
         return head.stdout.strip() + ("+changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return elsewhere
