@@ -89,11 +89,6 @@ def _rows(x, context, start, count, size):
     return rows, side
 
 
-def _width(model: Stack) -> int:
-    """Floats of the widest array that one (row, code) pair needs."""
-    return model.width
-
-
 # ---------------------------------------------------------------- exact
 
 
@@ -134,7 +129,7 @@ def exact(model: Stack, x, *, context=None, progress=None) -> Likelihood:
     if n > MAX_ENUMERATED:
         raise DarnError(f"the model has {n} stochastic units: 2^{n} codes cannot be summed; use importance sampling")
     floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
-    pairs = max(floats // _width(model), 1)
+    pairs = max(floats // model.width, 1)
     chunk = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
     size = max(min(pairs // chunk, len(x)), 1)
     log_p, bound = [], []
@@ -224,10 +219,10 @@ def importance(
     """
     _some(x)
     # A frame of a game takes half a million floats, and a CPU's cache holds few of these.
-    size = max(min(rows_at_once, len(x), (1 << 28) // _width(model)), 1)
+    size = max(min(rows_at_once, len(x), (1 << 28) // model.width), 1)
     # Samples of each row drawn at once: what fits a CPU's cache, or half a gigabyte an array on an accelerator.
     floats = 1 << (22 if jax.default_backend() == "cpu" else 27)
-    chunk = max(min(floats // (_width(model) * size), n_samples), 1)
+    chunk = max(min(floats // (model.width * size), n_samples), 1)
     marks = sorted({max(n_samples // 100, 1), max(n_samples // 10, 1), n_samples})
     estimates = np.zeros((repeats, len(marks), len(x)))
     bound, ess = np.zeros(len(x)), np.zeros(len(x))

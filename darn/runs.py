@@ -18,7 +18,7 @@ from darn.model import Stack
 from darn.model_file import load_model
 from darn.provenance import command, commit, device, versions
 from darn.recipes import Recipe, fields_of, override, show_field
-from darn.training import Fit, fit
+from darn.training import Fit, compiling, fit
 from darn.zoo import build
 
 
@@ -153,7 +153,10 @@ def maker(splits: data.Splits) -> Callable[[Recipe, PRNGKeyArray], Stack]:
 
 def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
     """Fresh weights for the recipe."""
-    return maker(splits)(recipe, jax.random.key(recipe.seed))
+    make = maker(splits)
+    # As one program: weight by weight, every new shape would compile several small ones.
+    start = jax.jit(lambda key: make(recipe, key), compiler_options=compiling(0))
+    return start(jax.random.key(recipe.seed))
 
 
 def train(recipe: Recipe, out: str | Path, *, resume: bool = False, progress: bool = True) -> Fit:

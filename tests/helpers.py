@@ -30,6 +30,16 @@ def seed_of(name: str) -> int:
     return zlib.crc32(name.encode()) >> 1
 
 
+def blank(make):
+    """What make() makes, with zeros for weights: drawing them would compile a program or more for every shape."""
+    shapes = eqx.filter_eval_shape(make)
+    arrays = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "dtype")]
+    if not all(np.issubdtype(leaf.dtype, np.floating) for leaf in arrays):
+        return make()  # an EoNADE's orders are drawn, too
+    zeros = lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)) if hasattr(leaf, "dtype") else leaf  # noqa: E731
+    return jax.tree.map(zeros, shapes)
+
+
 def randomised(module, seed, scale=0.9, grid=None):
     """The module with random weights; `grid`: as multiples of it, so that sums over 0/1 inputs are exact."""
     rng = np.random.default_rng(seed)  # NumPy's, since JAX would compile a program for every shape
@@ -181,7 +191,7 @@ ONE_BY_ONE = [name for name in CAUSAL_MAPS if not name.startswith("causal local"
 @lru_cache
 def make_map(name, grid=None):
     build_map, n_in = MAPS[name]
-    return randomised(build_map(jax.random.key(0)), seed_of(name), grid=grid), n_in
+    return randomised(blank(lambda: build_map(jax.random.key(0))), seed_of(name), grid=grid), n_in
 
 
 # ---------------------------------------------------------------- layers, each with and without context
@@ -224,7 +234,7 @@ AUTOREGRESSIVE = [name for name in LAYERS if not name.startswith(("factorial", "
 def make_layer(name, grid=None):
     """(layer, a context or None), the same ones for the same name."""
     seed = seed_of(name)
-    layer = randomised(LAYERS[name](key=jax.random.key(seed)), seed, grid=grid)
+    layer = randomised(blank(lambda: LAYERS[name](key=jax.random.key(seed))), seed, grid=grid)
     c = np.round(4 * np.random.default_rng(seed).normal(size=N_C)) / 4 if "| c" in name else None
     return layer, None if c is None else jnp.asarray(c, jnp.float32)
 
@@ -288,9 +298,8 @@ def make_model(name):
     """(model, context or None)."""
     arch, n_x, n_context = MODELS[name]
     seed = seed_of(name)
-    model = randomised(
-        build(arch, n_x, n_context=n_context, shape=SHAPES.get(name), key=jax.random.key(seed)), seed, scale=0.8
-    )
+    make = lambda: build(arch, n_x, n_context=n_context, shape=SHAPES.get(name), key=jax.random.key(seed))  # noqa: E731
+    model = randomised(blank(make), seed, scale=0.8)
     c = np.random.default_rng(seed).normal(size=n_context).astype(np.float32) if n_context else None
     return model, c
 

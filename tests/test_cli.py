@@ -362,7 +362,7 @@ def test_help_and_lists(capsys):
     assert "mnist-500" in ok(capsys, "recipes")
     assert "n_h" in ok(capsys, "recipes", "digits")
     assert facts(capsys, "recipes")["adult"]["paper_nll"] == 13.19
-    assert facts(capsys, "recipes", "adult")["n_h"] == [16]
+    assert facts(capsys, "recipes", "mnist-16")["n_h"] == [16]
     assert "binarized_mnist" in ok(capsys, "data")
     assert {s["name"]: s["columns"] for s in facts(capsys, "data")}["digits"] == 64
     assert "64" in ok(capsys, "data", "digits")

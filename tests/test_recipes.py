@@ -9,7 +9,7 @@ import pytest
 
 from darn import data, likelihood, runs
 from darn.errors import DarnError
-from darn.recipes import RECIPES, Recipe, fields_of, find, override, parse_field, show_field
+from darn.recipes import RECIPES, UCI, Recipe, fields_of, find, override, parse_field, show_field
 from darn.recipes._baselines import BASELINES
 
 ATARI_GAMES = [f"atari/{game}" for game in data.GAMES]
@@ -30,9 +30,10 @@ def noise(monkeypatch):
     monkeypatch.setattr(data, "load", load)
 
 
-# A baseline differs from set to set in nothing but its width: one of each method, the widest, and what MNIST has alone.
-# The games have one network: it is trained once.
-ONCE = [n for n in (*BASELINES, *ATARI_GAMES) if not n.endswith("-nips") and n not in ("eonade2-mnist", "atari/pong")]
+# A method differs from set to set in little but its width: one of each, the widest, and what MNIST has alone. The games
+# have one network, and so have MNIST's models of few units: each is trained once.
+ALIKE = [*BASELINES, *ATARI_GAMES, *UCI, "mnist-9", "mnist-10"]
+ONCE = [n for n in ALIKE if not n.endswith("nips") and n not in ("eonade2-mnist", "atari/pong")]
 
 
 @pytest.mark.parametrize("name", [n for n in RECIPES if n not in ONCE])

@@ -171,7 +171,7 @@ def _record(row: Row, seconds: float, notes: dict, results: Path, protocol: Prot
     began = time.monotonic()
     found = score(run.model, x, context, protocol)
     took = time.monotonic() - began
-    return _head(row, run, results) | {
+    return _head(row, run.info["data"]["sha256"]) | {
         **found.summary(),
         "ess": found.summary().get("ess"),
         "quick": quick(run),
@@ -200,14 +200,14 @@ def _active(run: Run, n: int = 10_000) -> dict:
     }
 
 
-def _head(row: Row, run: Run, results: Path) -> dict:
+def _head(row: Row, sha256: str | None) -> dict:
     return {
         "row": row.name,
         "table": row.table,
         "label": row.method,
         "paper": row.paper,
         "dataset": row.data,
-        "dataset_sha256": run.info["data"]["sha256"],
+        "dataset_sha256": sha256,
         "split": "test",
     }
 
@@ -220,7 +220,7 @@ def _short(path: Path, results: Path) -> str:
 def _complete(row: Row, record: dict, results: Path, path: Path) -> dict:
     """A record of an earlier version, with the keys it lacks computed from the stored model; its figures stay."""
     run = open_run(model_of(results, row))
-    new = _head(row, run, results) | {
+    new = _head(row, run.info["data"]["sha256"]) | {
         "quick": record.get("quick") or quick(run),
         "parameters": n_parameters(run.model),
         "seconds_train": run.info.get("training", {}).get("seconds"),
@@ -284,14 +284,7 @@ def _run_rbm(row: Row, results: Path) -> dict:
     began = time.monotonic()
     found = score_rbm(file, *((100, 1000) if jax.default_backend() == "cpu" else (1000, 20_000)))
     took = time.monotonic() - began
-    return {
-        "row": row.name,
-        "table": row.table,
-        "label": row.method,
-        "paper": row.paper,
-        "dataset": row.data,
-        "dataset_sha256": splits.sha256,
-        "split": "test",
+    return _head(row, splits.sha256) | {
         **found,
         "repeats": 1,
         "bound": None,
