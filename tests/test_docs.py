@@ -24,8 +24,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Of the shell lines only the size is changed, so that they run in seconds.
 SMALLER = {
-    "train": ["--tiny", "--quiet"],
-    "sweep": ["--tiny", "--quiet"],
+    "train": ["--tiny", "--quiet", "--epochs", "2"],
+    "sweep": ["--tiny", "--quiet", "--epochs", "2"],
     "complete": ["--samples", "5", "--sweeps", "1"],
     "eval": ["--samples", "5", "--repeats", "2", "--every", "50"],
     "report": ["--rows", "10", "--samples", "5", "--repeats", "2"],

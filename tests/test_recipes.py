@@ -31,8 +31,8 @@ def noise(monkeypatch):
 
 
 # A method differs from set to set in little but its width: one of each, the widest, and what MNIST has alone. The games
-# have one network, and so have MNIST's models of few units: each is trained once.
-ALIKE = [*BASELINES, *ATARI_GAMES, *UCI, "mnist-9", "mnist-10"]
+# have one network, and so have MNIST's models of few units: each is trained once. Freeway's three layers have two.
+ALIKE = [*BASELINES, *ATARI_GAMES, *UCI, "mnist-9", "mnist-10", "atari/freeway-2"]
 ONCE = [n for n in ALIKE if not n.endswith("nips") and n not in ("eonade2-mnist", "atari/pong")]
 
 
