@@ -3,7 +3,7 @@
 import numpy as np
 
 from darn import synthetic
-from darn.data import Schema, read_words
+from darn.data import MISSING, Schema, read_words
 from darn.errors import DarnError
 from darn.report import square_shape, write_rows, write_table, write_words
 
@@ -44,7 +44,7 @@ def read(run, path: str, every: int):
         return x, np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool), None
     names, cells = read_words(path)
     cells = cells[::every]
-    gone = np.isin(np.char.lower(np.char.strip(cells)), ("", "?", "na", "n/a", "nan", "null", "none"))
+    gone = np.isin(np.char.lower(np.char.strip(cells)), MISSING)
     schema = run.schema
     if schema is None:
         if cells.shape[1] != run.model.n_x:

@@ -39,17 +39,17 @@ def complete(args) -> None:
     else:
         x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
         mask = np.broadcast_to(holes.hide(run, args.hide), x.shape)
-    open_ = mask.any(axis=1)  # rows without a hole stay as they are
-    if not open_.any():
+    holed = mask.any(axis=1)  # rows without a hole stay as they are
+    if not holed.any():
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
-    side = None if context is None else context[open_]
-    found = completion.complete(run.model, x[open_], mask[open_], n=args.n, context=side, **options)
+    side = None if context is None else context[holed]
+    found = completion.complete(run.model, x[holed], mask[holed], n=args.n, context=side, **options)
     filled = np.repeat(np.where(mask, 0, x).astype(found.x.dtype)[:, None], args.n, axis=1)
-    filled[open_] = found.x
-    share = float(mask[open_].mean())
-    facts |= {"rows": len(x), "rows_with_holes": int(open_.sum()), "method": found.method, "missing": share}
+    filled[holed] = found.x
+    share = float(mask[holed].mean())
+    facts |= {"rows": len(x), "rows_with_holes": int(holed.sum()), "method": found.method, "missing": share}
     facts["ess"] = None if found.ess is None else {"mean": float(found.ess.mean()), "min": float(found.ess.min())}
-    how_many = f"{args.n} completion{'s' * (args.n > 1)} of {open_.sum():,} rows"
+    how_many = f"{args.n} completion{'s' * (args.n > 1)} of {holed.sum():,} rows"
     lines = [f"{how_many} with holes, {share:.0%} of their units missing ({found.method})"]
     if found.ess is not None:
         lines[0] += f"; effective sample size {found.ess.mean():.1f} of {args.samples} (least {found.ess.min():.1f})"

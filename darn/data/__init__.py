@@ -11,5 +11,6 @@ from darn.data._nearest import nearest as nearest
 from darn.data._record import record_atari as record_atari
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
+from darn.data._schema import MISSING as MISSING
 from darn.data._schema import Schema as Schema
 from darn.data._store import data_dir as data_dir

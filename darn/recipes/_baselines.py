@@ -21,8 +21,10 @@ def _recipe(row: Row) -> Recipe:
     fields: dict = {"data": row.data, "paper_nll": row.nll} | _METHODS[row.name.split("-")[0]]
     if row.data in _EPOCHS:
         fields["epochs"] = _EPOCHS[row.data]
-    if row.data == MNIST and "n_orderings" in fields:  # random orders are learned slowly, but hardly by heart
-        fields |= {"n_orderings": 128, "lr": 1e-3, "schedule": "cosine", "average": 0.999, "epochs": 600, "patience": 0}
+    if row.data == MNIST and "n_orderings" in fields:
+        # Two layers with RMSprop and tanh stayed at 110 nats; these were at 87.2 on validation rows after 250 epochs.
+        fields |= {"n_orderings": 128, "activation": "relu", "optimizer": "adam", "lr": 1e-3, "schedule": "cosine"}
+        fields |= {"average": 0.999, "epochs": 600, "patience": 0}
     where = f"Table {row.table[-1]}, {row.method}, {row.data}"
     return dataclasses.replace(_COMMON, **fields, promise=where + (f": {row.nll} nats" if row.nll else ""))
 
