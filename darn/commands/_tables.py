@@ -95,12 +95,12 @@ def reproduce(args) -> int:
 def _chosen_rows(targets: list[str], names: str | None) -> list:
     from darn.recipes import PAPER
 
-    tables = [t for t in targets if t in ("table1", "table2", "claims")]
+    tables = [t for t in targets if t in ("table1", "table2", "claims", "fig2")]
     rows = [r for r in PAPER if r.table in tables]
     if names is None:
         return rows
     if not tables:
-        raise DarnError(f"--rows goes with table1, table2, claims or all: {targets[0]} has no rows")
+        raise DarnError(f"--rows goes with table1, table2, claims, fig2 or all: {targets[0]} has no rows")
     by_name = {r.name: r for r in rows}
     asked = [n for n in names.split(",") if n]
     for name in asked:

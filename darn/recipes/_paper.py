@@ -87,7 +87,11 @@ def _claims():
         yield Row("claims", f"{data}-noise", "DARN, adaNoise", data, base=data, fields=(("noise", "matrix"),))
 
 
-PAPER: tuple[Row, ...] = (*_table1(), *_table2(), *_claims())
+def _figures():
+    yield Row("fig2", "mnist-intensity", "DARN on grey levels", "mnist")
+
+
+PAPER: tuple[Row, ...] = (*_table1(), *_table2(), *_claims(), *_figures())
 NOT_AT_HAND = ("rcv1",)  # data sets of the tables that cannot be had in full
 
 # Section 5.2 on sampling: "2.4 x 10^4 multiplications per sample, ... NADE's of 2.2 x 10^6".

