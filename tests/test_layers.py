@@ -27,6 +27,7 @@ from jax import lax
 
 from darn.layers import AbstractAutoregressive, EoNADE, Factorial, LinearAutoregressive
 from darn.nn import CausalLocal, softplus
+from darn.nn._products import products
 
 N_SAMPLES = 20_000
 layers = pytest.mark.parametrize("name", LAYERS)
@@ -164,6 +165,21 @@ def test_adjoint(name):
     (one, by_forward), (other, by_back) = both(forward, back)
     assert float(one) == pytest.approx(float(other), rel=1e-4, abs=1e-4)
     np.testing.assert_allclose(by_forward.W, by_back.of.W, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [(None, None), (0, None), (2, None), (None, 1), (3, 0)])
+def test_products_are_plain_ones_under_vmap_and_in_gradients(axes):
+    rng = np.random.default_rng(7)
+
+    def array(shape, axis):
+        return jnp.asarray(rng.normal(size=shape if axis is None else np.insert(shape, axis, 5)), jnp.float32)
+
+    a, b = array((2, 3, 4), axes[0]), array((2, 4, 6), axes[1])
+    over = jax.vmap(products, axes) if axes != (None, None) else products
+    plain = jax.vmap(jnp.matmul, axes) if axes != (None, None) else jnp.matmul
+    np.testing.assert_allclose(over(a, b), plain(a, b), rtol=1e-5, atol=1e-5)
+    slopes = [jax.grad(lambda a, b, f=f: jnp.sum(jnp.sin(f(a, b))), (0, 1))(a, b) for f in (over, plain)]
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *slopes)
 
 
 @pytest.mark.parametrize("name", [name for name in LOCAL if "convolution" in name])

@@ -19,6 +19,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._base import AbstractMap
+from darn.nn._products import products
 
 Grid = tuple[int, int, int]  # rows, columns, channels
 
@@ -77,11 +78,12 @@ def local_product(
     x = jnp.pad(x, ((before[0], 0), (before[1], 0), (0, 0)))
     x = windows(x, 0, bh * gh, th * stride, wh)
     x = windows(x, 2, bw * gw, tw * stride, ww)
-    x = x.reshape(bh, gh, wh, bw, gw, ww, C)
+    x = x.reshape(bh, gh, wh, bw, gw, ww, C).transpose(1, 4, 0, 3, 2, 5, 6).reshape(gh * gw, bh * bw, wh * ww * C)
     V = W.reshape(gh, th, gw, tw, kh, kw, C, F).transpose(1, 4, 3, 5, 0, 2, 6, 7)  # (th, kh, tw, kw, gh, gw, C, F)
     V = shear(V, stride, wh).transpose(2, 3, 0, 1, 4, 5, 6, 7)  # (tw, kw, th, wh, ...)
-    V = shear(V, stride, ww)  # (tw, ww, th, wh, gh, gw, C, F)
-    y = jnp.einsum("IghJqwc,vwuhgqcf->IguJqvf", x, V)
+    V = shear(V, stride, ww).transpose(4, 5, 3, 1, 6, 2, 0, 7)  # (gh, gw, wh, ww, C, th, tw, F)
+    y = products(x, V.reshape(gh * gw, wh * ww * C, th * tw * F))
+    y = y.reshape(gh, gw, bh, bw, th, tw, F).transpose(2, 0, 4, 3, 1, 5, 6)
     return y.reshape(bh * P, bw * Q, F)[: size[0], : size[1]]
 
 
