@@ -1,6 +1,7 @@
 """Section 5.3 carried out: trains what is missing, scores it, draws it, and writes down where each number is from."""
 
 import dataclasses
+import hashlib
 import json
 import lzma
 import math
@@ -68,11 +69,14 @@ class Book:
         else:
             found = likelihood.exact(model, x)
         run = runs.open_run(self.runs / name)
+        with open(self.runs / name / "model.safetensors", "rb") as f:
+            digest = hashlib.file_digest(f, "sha256").hexdigest()
         record = {
             "recipe": recipe.to_json(),
             "data": run.info["data"],
             "made": run.info["made"],
             "training": run.info["training"],
+            "model_sha256": digest,  # too large a file to go with the results: the command makes it again
             **found.summary(),
             "paper_bound": recipe.paper_bound,
             "seconds": round(time.monotonic() - began, 2),
@@ -91,6 +95,7 @@ class Book:
         plain = dataclasses.replace(recipe, n_h=(), local=(), paper_bound=None)
         episodes = {"data": f"{recipe.data}/episodes", "paper_bound": None}
         row = {"paper": ATARI_BOUNDS[game], "bound": self.scored(f"atari/{game}", recipe)["bound"]}
+        row["figure"] = self.figure3(game)
         row["by_episode"] = self.scored(f"atari/{game}-episodes", dataclasses.replace(recipe, **episodes))["bound"]
         row["fvsbn"] = self.scored(f"atari/{game}-fvsbn", plain)["bound"]
         row["fvsbn_by_episode"] = self.scored(f"atari/{game}-fvsbn-episodes", dataclasses.replace(plain, **episodes))[
@@ -104,7 +109,6 @@ class Book:
             splits = data.load(f"atari/{game}{split}")
             row[f"independent, {name}"] = independent(splits)
             row[f"xz -9e, {name}"] = xz_nats(splits.test.values)
-        row["figure"] = self.figure3(game)
         self._write(self.results / f"{game}.json", row)
         return row
 

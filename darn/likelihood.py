@@ -221,7 +221,7 @@ def importance(
     # A frame of a game takes half a million floats, and a CPU's cache holds few of these.
     size = max(min(rows_at_once, len(x), (1 << 28) // model.width), 1)
     # Samples of each row drawn at once: what fits a CPU's cache, or half a gigabyte an array on an accelerator.
-    floats = 1 << (22 if jax.default_backend() == "cpu" else 27)
+    floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     chunk = max(min(floats // (model.width * size), n_samples), 1)
     marks = sorted({max(n_samples // 100, 1), max(n_samples // 10, 1), n_samples})
     estimates = np.zeros((repeats, len(marks), len(x)))

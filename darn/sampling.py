@@ -43,7 +43,9 @@ def pad_rows(rows: np.ndarray, size: int) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _draw(model, key, start, size, h, context, with_log_p):
+def _draw(model, seed, start, size, h, context, with_log_p):
+    key = jax.random.key(seed)  # in here, since every step outside a program costs as much as hundreds of rows
+
     def one(key, h, context):
         x, h = model.sample(context, key=key, h=h)
         log_p = model.log_p(x, h, context) if with_log_p else None
@@ -66,18 +68,19 @@ def sample(
 
     `h`: the topmost hidden layers, (n, n_h) each, if they are given and only the layers below are to be drawn.
     """
-    key = jax.random.key(seed)
     chunk = _fitting(model, chunk, n)
-    parts = []
+    parts, drawn = [], None
     for start, count in chunks(n, chunk):
         given = tuple(jnp.asarray(pad_rows(y[start : start + count], chunk), jnp.float32) for y in h)
         side = None if context is None else jnp.asarray(pad_rows(context[start : start + count], chunk))
-        x, codes, log_p = _draw(model, key, jnp.asarray(start), chunk, given, side, log_prob)
-        parts.append(jax.tree.map(lambda v, count=count: np.asarray(v[:count]), (x, codes, log_p)))
-    if not parts:
+        last, drawn = drawn, _draw(model, np.asarray(seed), np.asarray(start), chunk, given, side, log_prob)
+        if last is not None:
+            parts.append(jax.device_get(last))  # while the device draws the next
+    if drawn is None:
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
         return Samples(np.zeros((0, model.n_x), np.uint8), empty, np.zeros(0) if log_prob else None)
-    return Samples(*jax.tree.map(lambda *v: np.concatenate(v), *parts))
+    parts.append(jax.device_get(drawn))
+    return Samples(*jax.tree.map(lambda *v: np.concatenate(v)[:n], *parts))
 
 
 class Code(NamedTuple):

@@ -30,6 +30,24 @@ def _uci(name, nll: float, n_h: int, n_d: int, lr: float, epochs: int, **fields)
     )
 
 
+def _ours(name, n_h: int, n_d: int, epochs: int, weight_decay: float) -> Recipe:
+    # Beyond the paper: NADE instead of a linear visible layer, over fewer stochastic units.
+    return Recipe(
+        data=name,
+        n_h=(n_h,),
+        n_d=(n_d,),
+        visible="nade",
+        n_nade=(500,),
+        lr=1e-3,
+        schedule="cosine",
+        epochs=epochs,
+        validate_every=5,
+        average=0.99,
+        weight_decay=weight_decay,
+        promise=f"Table 1, DARN, ours, {name}: a NADE visible layer",
+    )
+
+
 def _mnist(row: str, n_h: tuple[int, ...], n_d: int, **fields) -> Recipe:
     # Section 5.2: factorial visible layer, one tanh layer in encoder and decoder, RMSprop, minibatches of 100. The
     # learning rate stays for half the run and then falls, and averaged weights are kept.
@@ -72,11 +90,15 @@ RECIPES: dict[str, Recipe] = {
         weight_decay=2e-3,
     ),
     "adult": _uci("adult", 13.19, 100, 300, 3e-3, 300, l1=2e-5, weight_decay=2e-5),
-    "connect4": _uci("connect4", 11.91, 32, 200, 1e-3, 300),
+    "connect4": _uci("connect4", 11.91, 32, 200, 7e-4, 600),
     "dna": _uci("dna", 81.04, 16, 100, 4e-3, 100, l1=4e-3, weight_decay=1e-4),
     "mushrooms": _uci("mushrooms", 9.55, 64, 200, 2e-3, 300, l1=1e-5, weight_decay=1e-5),
     "nips": _uci("nips", 274.68, 16, 100, 1e-3, 100, l1=1.3e-2, weight_decay=1e-4),
     "ocr_letters": _uci("ocr_letters", 28.17, 256, 500, 2.5e-4, 400, weight_decay=3e-5),
+    # Of adult, dna, mushrooms and nips none had a lower validation bound so than with the paper's architecture.
+    "connect4-ours": _ours("connect4", 32, 200, 300, 1e-4),
+    "ocr_letters-ours": _ours("ocr_letters", 64, 200, 200, 2e-4),
+    "web-ours": _ours("web", 32, 200, 150, 2e-4),
     "rcv1": _uci("rcv1", 46.10, 64, 200, 2.5e-4, 100),
     "web": _uci("web", 28.83, 64, 200, 1e-3, 100, l1=1e-4, weight_decay=1e-4),
     "mnist-500": Recipe(
