@@ -23,7 +23,8 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
     batches = (10,) if quick else (100, 1000) if jax.default_backend() == "cpu" else (100, 1000, 10000)
     key = jax.random.key(seed)
     for batch in batches:
-        full = faster(full_pass_fori(layer, key, batch), full_pass_loop(layer, key, batch))
+        name = "full forward pass a unit (the faster of fori_loop and a Python loop)"
+        full = faster(name, full_pass_fori(layer, key, batch), full_pass_loop(layer, key, batch))
         yield Comparison(
             f"sampling, {n} linear-autoregressive units, batch {batch}",
             "samples/s",
@@ -82,7 +83,7 @@ def full_pass_fori(layer, key, batch: int) -> Way:
         unit = lambda j, y: decide_unit(layer, y, u, j)  # noqa: E731
         return lax.fori_loop(0, layer.n, unit, jnp.zeros((batch, layer.n)))
 
-    return repeated("full forward pass a unit, fori_loop", lambda: draw(layer, key), batch)
+    return repeated("fori_loop", lambda: draw(layer, key), batch)
 
 
 def full_pass_loop(layer, key, batch: int) -> Way:
@@ -96,4 +97,4 @@ def full_pass_loop(layer, key, batch: int) -> Way:
             y = step(layer, y, u, j)
         return y
 
-    return repeated("full forward pass a unit, Python loop", draw, batch)
+    return repeated("Python loop", draw, batch)

@@ -1,6 +1,7 @@
 """Exact, independent samples by ancestral sampling, and the way back: codes and reconstructions."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -42,9 +43,10 @@ def pad_rows(rows: np.ndarray, size: int) -> np.ndarray:
     return rows if len(rows) == size else np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
 
 
-@eqx.filter_jit
+# Not eqx.filter_jit, which takes a millisecond a call, nor anything else outside the program: on a GPU, 500 rows' time.
+@partial(jax.jit, static_argnames=("size", "with_log_p"))
 def _draw(model, seed, start, size, h, context, with_log_p):
-    key = jax.random.key(seed)  # in here, since every step outside a program costs as much as hundreds of rows
+    key = jax.random.key(seed)
 
     def one(key, h, context):
         x, h = model.sample(context, key=key, h=h)

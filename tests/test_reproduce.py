@@ -71,6 +71,9 @@ def test_tables_hold_both_figures():
     found = {"adult": {"nll": 13.123, "nll_ci95": 0.0041, "bound": 13.5}, "mnist-500": {"nll": 84.0, "bound": 87.9}}
     text = "\n".join(reproduce.lines("table1", found))
     assert "13.12 ± 0.004" in text
+    everything = "\n".join(reproduce.lines("table1", {"dna": {"nll": 79.254, "nll_ci95": 1e-5}}))
+    assert "79.25 ± <0.001" in everything
+    assert everything.count("as above") == 1
     assert "20.44" in text
     text = reproduce.markdown("table2", found, only_ours=True)
     assert text.count("\n") == 2

@@ -1,8 +1,9 @@
 """The tables: the paper's figure and ours, as text for a terminal and as Markdown for the README and the docs."""
 
-from darn.recipes import NOT_AT_HAND, OURS, PAPER, UCI, Row
+from darn.recipes import NOT_AT_HAND, OURS, PAPER, RECIPES, UCI, Row
 
 NOT_RUN, NO_DATA, QUOTED = "not yet run", "data not at hand", "not ours"
+AS_ABOVE = "as above"  # of "DARN, ours": no other architecture had a lower validation bound than the paper's
 
 
 def figure(record: dict, key: str = "nll") -> str:
@@ -11,7 +12,7 @@ def figure(record: dict, key: str = "nll") -> str:
     if value is None:
         return "-"
     half = record.get("nll_ci95") if key == "nll" else None
-    return f"{value:.2f}" + (f" ± {half:.3f}" if half else "")
+    return f"{value:.2f}" + (f" ± {half:.3f}" if half and half >= 5e-4 else " ± <0.001" if half else "")
 
 
 def ours(row: Row, found: dict[str, dict], key: str = "nll") -> str:
@@ -20,6 +21,8 @@ def ours(row: Row, found: dict[str, dict], key: str = "nll") -> str:
         return figure(found[row.name], key)
     if row.how == "quoted":
         return QUOTED
+    if row.method == OURS and row.name not in RECIPES and row.data in found:
+        return AS_ABOVE
     return NO_DATA if row.data in NOT_AT_HAND else NOT_RUN
 
 
@@ -72,7 +75,7 @@ def markdown(table: str, found: dict[str, dict], *, only_ours: bool = False) -> 
     """The same table in Markdown; `only_ours`: leave out the rows where nothing of ours stands."""
     header, body = grid(table, found)
     if only_ours:
-        empty = (NOT_RUN, QUOTED, NO_DATA, "-")
+        empty = (NOT_RUN, QUOTED, NO_DATA, AS_ABOVE, "-")
         body = [r for r in body if any(c not in empty for c in (r[2:] if table == "table1" else r[3:]))]
         if table == "table1":  # the paper's line of a method goes with ours
             have = {r[0] for r in body if r[1] == "darn"}
