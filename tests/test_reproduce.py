@@ -13,7 +13,7 @@ from helpers import MODELS, make_model
 
 from darn import cli, data, likelihood, rbm, reproduce, zoo
 from darn.errors import DarnError
-from darn.model_file import load_model
+from darn.model_file import load_model, save_model
 from darn.recipes import PAPER, RECIPES
 from darn.reproduce import _costs, _counted, _figures, _results, _run
 
@@ -274,7 +274,28 @@ def test_costs_grow_as_the_paper_says():
         assert row["power"] == pytest.approx(row["power_of_formula"], abs=0.35)
     assert _costs.timed(zoo.fvsbn(5, key=jax.random.key(0)), 3, 0.01) > 0
     record = {"rows": rows, "trained": {"x": {"operations": 5.0}}, "device": "a CPU"}
-    assert len(_costs.lines(record)) == 1 + 12 + 1 + 2
+    assert len(_costs.lines(record)) == 1 + 14 + 1 + 2
+
+
+def test_trained_models_are_counted_by_the_sampler_that_suits_them(tmp_path):
+    models = {
+        "mnist-fdarn": zoo.fdarn(7, 5, 3, key=jax.random.key(0)),
+        "nade-mnist": zoo.nade(7, 5, key=jax.random.key(0)),
+    }
+    for name, model in models.items():
+        save_model(tmp_path / "models" / f"{name}.safetensors", model, {})
+    (tmp_path / "models" / "rbm-mnist.safetensors").write_bytes(b"not one of these")
+    found = _costs.trained(tmp_path, n=3, seconds=0.001)
+    assert set(found) == set(models)
+    assert found["mnist-fdarn"]["multiplied"] == 0
+    assert found["mnist-fdarn"]["operations"] == pytest.approx(
+        _counted.count(models["mnist-fdarn"], 300)["operations"], rel=0.2
+    )
+    assert found["mnist-fdarn"]["dense_samples_per_second"] > 0
+    assert found["nade-mnist"]["operations"] >= 7 * 5
+    assert _costs.count_sparse(_costs.sparsened(zoo.fdarn(7, 100, 3, key=jax.random.key(0)), 0.05))[
+        "hidden_on"
+    ] == pytest.approx(5, abs=1)
 
 
 def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch):

@@ -10,12 +10,14 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from darn import provenance
+from darn import provenance, sparse
 from darn.config import Architecture
+from darn.errors import DarnError
 from darn.model import Stack
 from darn.model_file import load_model
+from darn.recipes import MNIST, PAPER
 from darn.reproduce._counted import count
-from darn.reproduce._results import load, write
+from darn.reproduce._results import load, model_of, write
 from darn.sampling import sample
 from darn.zoo import build
 
@@ -28,6 +30,7 @@ class Cost:
     formula: str
     make: Callable[[int], tuple[Architecture, int]]
     weights: Callable[[Architecture, int], float]  # the formula's value
+    active: float = 0.0  # the share of hidden units that are on, for the sparse sampler; 0: the dense one
 
 
 def _plain(n_h, visible, **fields):
@@ -57,6 +60,13 @@ COSTS = (
         lambda a, n: a.n_h[0] * (n + a.n_h[0]),
     ),
     Cost(
+        "fDARN, 5% active",
+        "n_s (n_x + n_h)",
+        lambda k: (_plain((50 * k,), "factorial"), 98 * k),
+        lambda a, n: 0.05 * a.n_h[0] * (n + a.n_h[0]),
+        active=0.05,
+    ),
+    Cost(
         "deep DARN, 12 layers",
         "sum over layers of n_d (units above + n_h)",
         lambda k: (Architecture(n_h=(10 * k,) * 12, n_d=(50 * k,), visible="factorial", skip=True), 98 * k),
@@ -69,9 +79,6 @@ COSTS = (
         lambda a, n: n * a.n_nade[0] * a.n_nade[1],
     ),
 )
-# Further samplers with a count of their own (name -> function of a stack that returns what `count` does): the sparse
-# sampler of fDARN belongs here.
-COUNTERS: dict[str, Callable[[Stack], dict]] = {}
 
 
 def scrambled(model: Stack, seed: int) -> Stack:
@@ -81,8 +88,23 @@ def scrambled(model: Stack, seed: int) -> Stack:
     return jax.tree.map(lambda w: jax.numpy.asarray(new(w)) if eqx.is_inexact_array(w) else w, model)
 
 
-def timed(model: Stack, batch: int, seconds: float) -> float:
-    """Samples a second of the compiled sampler."""
+def sparsened(model: Stack, active: float) -> Stack:
+    """The stack with a prior under which about that share of its units is on."""
+    top = model.decoder[-1].layer
+    free = (jax.numpy.full_like(top.b, math.log(active / (1 - active))), 0.1 * top.W.W)
+    return eqx.tree_at(lambda m: (m.decoder[-1].layer.b, m.decoder[-1].layer.W.W), model, free)
+
+
+def count_sparse(model: Stack, n: int = 1000, seed: int = 0) -> dict:
+    """What `count` says, of the compiled sampler that adds weights for active units alone: it counts as it adds."""
+    found = sparse.sample(model, n, seed=seed)
+    added = float(found.additions.mean())
+    on = (float(found.x.sum() / n), float(sum(h.sum() for h in found.h) / n))
+    return {"operations": added, "multiplied": 0, "added": added, "samples": n, "visible_on": on[0], "hidden_on": on[1]}
+
+
+def timed(model: Stack, batch: int, seconds: float, sample=sample) -> float:
+    """Samples a second of a compiled sampler."""
     sample(model, batch)
     rates = []
     for _ in range(3):
@@ -104,7 +126,11 @@ def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, second
         for k in scales:
             arch, n_x = cost.make(k)
             model = scrambled(build(arch, n_x, key=jax.random.key(0)), k)
-            found = count(model, n, seed=k)
+            if cost.active:
+                model, draw = sparsened(model, cost.active), sparse.sample
+                found = count_sparse(model, 100 * n, seed=k)
+            else:
+                draw, found = sample, count(model, n, seed=k)
             value = cost.weights(arch, n_x)
             sizes.append(
                 {
@@ -115,8 +141,7 @@ def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, second
                     **found,
                     "formula": value,
                     "operations_by_formula": found["operations"] / value,
-                    "samples_per_second": timed(model, batch, seconds) if seconds else None,
-                    **{name: f(model) for name, f in COUNTERS.items()},
+                    "samples_per_second": timed(model, batch, seconds, draw) if seconds else None,
                 }
             )
             if progress is not None:
@@ -133,15 +158,27 @@ def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, second
         }
 
 
-def trained(results: Path, n: int = 20) -> dict[str, dict]:
-    """The committed models of binarised MNIST, counted: how much work one of their samples is."""
+def trained(results: Path, n: int = 20, seconds: float = 0.5, progress=None) -> dict[str, dict]:
+    """The committed models of binarised MNIST: how much work one of their samples is, and how many there are a second.
+
+    A model whose decoder the sparse sampler takes is counted and timed with it, and timed with the dense one, too.
+    """
     found = {}
-    for path in sorted((results / "models").glob("*.safetensors")):
-        if path.stem.endswith("-mnist") or path.stem.startswith("mnist-"):
-            try:
-                found[path.stem] = count(load_model(path)[0], n)
-            except (KeyError, AttributeError):  # a mixture or another layer that has no walk here
-                continue
+    for row in PAPER:
+        path = model_of(results, row)
+        if row.how != "recipe" or row.data != MNIST or not path.exists():
+            continue
+        model = load_model(path)[0]
+        dense = timed(model, 100, seconds) if seconds else None
+        try:
+            entry = count_sparse(model)
+            entry |= {"samples_per_second": timed(model, 100, seconds, sparse.sample) if seconds else None}
+            entry["dense_samples_per_second"] = dense
+        except DarnError:  # deterministic layers, or others than linear ones
+            entry = count(model, n) | {"samples_per_second": dense}
+        found[row.name] = entry
+        if progress is not None:
+            progress(f"{row.name} as trained")
     return found
 
 
@@ -159,7 +196,8 @@ def run(results: Path, *, again: bool = False, progress=None, **options) -> dict
     for row in measure([c for c in COSTS if c.name not in there], progress=progress, **options):
         rows.append(row)
         write(path, {"rows": rows, "trained": {}, **origin})
-    record = {"rows": rows, "trained": trained(results), **origin}
+    made = trained(results, seconds=options.get("seconds", 0.5), progress=progress)
+    record = {"rows": rows, "trained": made, **origin}
     write(path, record)
     return record
 
@@ -178,7 +216,10 @@ def lines(record: dict) -> list[str]:
                 f"{first[0]:30} {first[1]:42} {s['n_x']:>5} {s['operations']:>12,.0f} {share:>10} {rate:>10}{growth}"
             )
     for name, found in record["trained"].items():
-        out.append(f"{name} as trained: {found['operations']:,.0f} weight operations a sample")
+        rate, dense = found.get("samples_per_second"), found.get("dense_samples_per_second")
+        said = f", {rate:,.0f} samples/s" if rate else ""
+        said += f" (the dense sampler: {dense:,.0f})" if dense else ""
+        out.append(f"{name} as trained: {found['operations']:,.0f} weight operations a sample{said}")
     return [
         *out,
         "",
