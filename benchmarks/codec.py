@@ -37,17 +37,16 @@ def sheet(x: np.ndarray, shape) -> np.ndarray:
     return x.reshape(-1, across, height, width).swapaxes(1, 2).reshape(-1, across * width)
 
 
-def others(x: np.ndarray, train: np.ndarray, shape) -> dict[str, dict | str]:
+def others(x: np.ndarray, train: bytes, shape) -> dict[str, dict | str]:
     """Bytes and seconds of general compressors on rows packed eight bits to a byte, and of bilevel ones on a page of
     them; those not installed are named so. Primed: of training and test rows, less of training rows."""
     packed, page = np.packbits(x, axis=1).tobytes(), sheet(x, shape)
-    before = np.packbits(train, axis=1).tobytes()
     found: dict[str, dict | str] = {"packed, not compressed": {"bytes": len(packed)}}
     with tempfile.TemporaryDirectory() as folder:
         names = {k: Path(folder) / k for k in ("rows", "train", "both", "page.pbm")}
         names["rows"].write_bytes(packed)
-        names["train"].write_bytes(before)
-        names["both"].write_bytes(before + packed)
+        names["train"].write_bytes(train)
+        names["both"].write_bytes(train + packed)
         pixels = np.packbits(page, axis=1).tobytes()
         Image.fromarray(page == 0).save(f"{folder}/page.png")  # in a PBM 1 is black
         names["page.pbm"].write_bytes(b"P4\n%d %d\n" % (page.shape[1], len(page)) + pixels)
@@ -89,7 +88,8 @@ def sizes(args) -> dict:
     from darn.runs import open_run
 
     run = open_run(args.model)
-    x = run.rows(args.data).unpack()
+    rows = run.rows(args.data)
+    x = rows.take(slice(0, args.rows or len(rows))).unpack()
     x = x[np.random.RandomState(0).permutation(len(x))] if args.shuffle else x
     bound = likelihood.importance(run.model, x, n_samples=args.samples, repeats=1).bound
     row = codec.RowCodec(run.model)
@@ -128,7 +128,7 @@ def sizes(args) -> dict:
         "rows_a_second": {k: len(x) / v for k, v in best.items()},
         "rows_a_processor_second": {k: len(x) / min(v[1:] or v) for k, v in processor.items()},
         "unpacked_MB_a_second": {k: x.size / 1e6 / v for k, v in best.items()},
-        "others": others(x, run.splits().train.unpack(), run.shape),
+        "others": others(x, run.splits().train.values.tobytes(), run.shape),
     }
 
 
@@ -304,6 +304,7 @@ def main(argv: list[str] | None = None) -> dict:
     p.add_argument("model", nargs="?", default=model)
     p.add_argument("--data")
     p.add_argument("--shuffle", action="store_true", help="rows in random order")
+    p.add_argument("--rows", type=int, help="the first so many rows only")
     p.add_argument("--samples", type=int, default=10, help="codes a row that the bound is a mean over")
     p.add_argument("--repeats", type=int, default=2)
     p = commands.add_parser("coders")

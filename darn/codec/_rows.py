@@ -141,8 +141,10 @@ class RowCodec:
                 progress(block.rows)
 
     def _stack_codec(self, most_rows: int) -> StackCodec:
-        # No larger than what there is to evaluate: a small file should not pay for a large program.
-        return StackCodec(self.twin, min(self.batch, next((n for n in (8, 64) if most_rows <= n), self.batch)))
+        # No larger than what there is to evaluate: a small file should not pay for a large program. And what fits into
+        # some memory: a frame of a game takes half a million floats.
+        most = max(min(self.batch, (1 << 25) // self.model.width), 1)
+        return StackCodec(self.twin, min(most, next((n for n in (8, 64) if most_rows <= n), most)))
 
     def _in_order(self, f, items):
         """f of every item, several at once, in their order and with few of them in memory."""

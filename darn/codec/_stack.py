@@ -22,7 +22,7 @@ from darn.codec._ans import Ans
 from darn.codec._fixed_point import dtype_of
 from darn.layers import CERTAIN, Factorial, LinearAutoregressive, OneHot
 from darn.model import Stack
-from darn.nn import CausalDense
+from darn.nn import CausalDense, CausalLocal
 from darn.sampling import chunks, pad_rows
 
 BATCH = 512  # rows evaluated by one program
@@ -114,10 +114,13 @@ class Evaluator:
         with self._exactly():
             states = self._chunked(partial(_start, self.twin, side, l, self.batch), rows, x, h)
             bare = layer.layer if isinstance(layer, OneHot) else layer
-            if isinstance(bare, LinearAutoregressive) and isinstance(bare.W, CausalDense):
+            if isinstance(bare, LinearAutoregressive) and isinstance(bare.W, CausalDense | CausalLocal):
                 if isinstance(layer, OneHot):
                     states, decide = [(own, count) for (own, _), count in states], _settled(layer, decide)
-                return _walk_triangle(self._weights(side, l, bare.W), _joined(states), decide)
+                W = self._weights(side, l, bare.W)
+                if isinstance(bare.W, CausalLocal):
+                    return _walk_grid(W, bare.W.grid, _joined(states), decide)
+                return _walk_triangle(W, _joined(states), decide)
             y = np.empty((rows, layer.n), np.uint8)
             for j in range(layer.n):
                 here = jnp.asarray(j)
@@ -126,7 +129,7 @@ class Evaluator:
                 states = [(_write(layer, s, here, v), count) for (s, count), (v, _) in zip(states, bits)]
         return y
 
-    def _weights(self, side: str, l: int, W: CausalDense) -> np.ndarray:
+    def _weights(self, side: str, l: int, W: CausalDense | CausalLocal) -> np.ndarray:
         if (side, l) not in self._causal:
             self._causal[side, l] = np.asarray(W.weights())
         return self._causal[side, l]
@@ -168,6 +171,29 @@ def _walk_triangle(W: np.ndarray, a: np.ndarray, decide: Decide) -> Rows:
             y[i] = bits[i]
             block[i - start + 1 :] += W[i + 1 : end, i, None] * y[i][None]
     return np.ascontiguousarray(bits.T)
+
+
+def _walk_grid(W: np.ndarray, grid: tuple[int, int, int], a: np.ndarray, decide: Decide) -> Rows:
+    """The like over a grid, W being `CausalLocal.weights()`: a unit that is on adds its weights to the window of units
+    that see it, and in most rows most units are off."""
+    P, Q, reach, k, C, _ = W.shape
+    (H, V, _), r, (_, rows) = grid, k // 2, a.shape
+    down, aside = np.arange(reach), np.arange(-r, r + 1)
+    place = r - down[:, None], r - aside[None]  # where the window of a cell `down` and `aside` has this one
+    onto = {
+        (p, q): W[((p + down) % P)[:, None], ((q + aside) % Q)[None], *place] for p in range(P) for q in range(Q)
+    }  # (down, aside, from channel, to channel)
+    edge = np.zeros((H + r, V + 2 * r, C, rows), a.dtype)  # logits, and room for what falls beyond the edges
+    edge[:H, r : r + V] = a.reshape(H, V, C, rows)
+    bits = np.empty((H, V, C, rows), np.uint8)
+    for i, j in np.ndindex(H, V):
+        weights, window = onto[i % P, j % Q], edge[i : i + reach, j : j + k]
+        for f in range(C):
+            bits[i, j, f] = decide(edge[i, j + r, f])
+            on = np.flatnonzero(bits[i, j, f])
+            if len(on):
+                window[..., on] += weights[:, :, f, :, None]
+    return np.ascontiguousarray(bits.reshape(-1, rows).T)
 
 
 class Lengths:
