@@ -9,6 +9,7 @@ from typing import Any
 
 from darn.config import Architecture, Training
 
+
 @dataclasses.dataclass(frozen=True)
 class Size:
     """What suits data of `rows` rows or more, and of no more than `columns` columns."""
