@@ -37,13 +37,16 @@ SIZES = (
 LOOKS = 25  # at the validation rows, over a whole training
 
 
-def _size(n_rows: int, n_columns: int) -> Size:
-    return next(s for s in SIZES if n_rows >= s.rows and n_columns <= s.columns)
+def _size(n_rows: int, n_columns: int, nade: bool) -> Size:
+    return next(s for s in SIZES if n_rows >= s.rows and n_columns <= s.columns and (nade or not s.n_nade))
 
 
-def architecture(n_rows: int, n_columns: int) -> Architecture:
-    """One stochastic layer under an autoregressive prior, over an autoregressive visible layer: Section 5.1."""
-    s = _size(n_rows, n_columns)
+def architecture(n_rows: int, n_columns: int, *, nade: bool = True) -> Architecture:
+    """One stochastic layer under an autoregressive prior, over an autoregressive visible layer: Section 5.1.
+
+    `nade`: whether that layer may be a NADE.
+    """
+    s = _size(n_rows, n_columns, nade)
     shape = Architecture(n_h=(s.n_h,), n_d=(s.n_d,), visible="linear")
     return dataclasses.replace(shape, visible="nade", n_nade=(s.n_nade,)) if s.n_nade else shape
 
@@ -51,9 +54,9 @@ def architecture(n_rows: int, n_columns: int) -> Architecture:
 BATCH = 128
 
 
-def training(n_rows: int, n_columns: int, batch: int = BATCH) -> Training:
+def training(n_rows: int, n_columns: int, batch: int = BATCH, *, nade: bool = True) -> Training:
     """One learning-rate curve down to nothing, and the weights that validated best along it."""
-    s = _size(n_rows, n_columns)
+    s = _size(n_rows, n_columns, nade)
     rows = max(n_rows, batch)  # few rows are one batch
     epochs = max(math.ceil(s.steps * batch / rows), s.epochs)
     return Training(
@@ -73,8 +76,9 @@ def training(n_rows: int, n_columns: int, batch: int = BATCH) -> Training:
 
 def fields(n_rows: int, n_columns: int, given: dict[str, Any]) -> dict[str, Any]:
     """A recipe's fields: those given, and for the others what suits data of this size."""
-    automatic = dataclasses.asdict(architecture(n_rows, n_columns))
-    automatic |= dataclasses.asdict(training(n_rows, n_columns, given.get("batch", BATCH)))
+    nade = given.get("visible", "nade") == "nade"
+    automatic = dataclasses.asdict(architecture(n_rows, n_columns, nade=nade))
+    automatic |= dataclasses.asdict(training(n_rows, n_columns, given.get("batch", BATCH), nade=nade))
     if "epochs" in given:
         automatic["validate_every"] = max(given["epochs"] // LOOKS, 1)
     return automatic | given

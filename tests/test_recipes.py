@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from darn import data, likelihood, runs
+from darn import data, defaults, likelihood, runs
 from darn.errors import DarnError
 from darn.recipes import RECIPES, UCI, Recipe, fields_of, find, override, parse_field, show_field
 from darn.recipes._baselines import BASELINES
@@ -212,3 +212,20 @@ def test_tiny_is_small():
     assert small.encoder_d == (7, 8)
     assert small.decoder_d == ()
     assert small.epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "given", "expected"),
+    [
+        (100, 20, {}, {"n_h": (8,), "visible": "linear"}),
+        (5000, 123, {}, {"n_h": (32,), "visible": "linear", "epochs": 256}),
+        (32_000, 128, {}, {"n_h": (64,), "visible": "nade", "n_nade": (100,), "lr": 2e-3}),
+        (32_000, 784, {}, {"n_h": (200,), "visible": "linear"}),
+        # what is meant for a NADE is not what suits another layer
+        (32_000, 128, {"visible": "linear"}, {"n_h": (200,), "visible": "linear", "lr": 5e-4}),
+        (32_000, 128, {"n_h": (7,), "epochs": 50}, {"n_h": (7,), "visible": "nade", "validate_every": 2}),
+    ],
+)
+def test_defaults_follow_from_the_size_of_the_data(rows, columns, given, expected):
+    found = defaults.fields(rows, columns, given)
+    assert {k: found[k] for k in expected} == expected
