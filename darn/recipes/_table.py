@@ -30,14 +30,14 @@ def _uci(name, nll: float, n_h: int, n_d: int, lr: float, epochs: int, **fields)
     )
 
 
-def _ours(name, n_h: int, n_d: int, epochs: int, weight_decay: float) -> Recipe:
+def _ours(name, n_h: int, n_d: int, epochs: int, weight_decay: float, n_nade: int = 500) -> Recipe:
     # Beyond the paper: NADE instead of a linear visible layer, over fewer stochastic units.
     return Recipe(
         data=name,
         n_h=(n_h,),
         n_d=(n_d,),
         visible="nade",
-        n_nade=(500,),
+        n_nade=(n_nade,),
         lr=1e-3,
         schedule="cosine",
         epochs=epochs,
@@ -95,7 +95,9 @@ RECIPES: dict[str, Recipe] = {
     "mushrooms": _uci("mushrooms", 9.55, 64, 200, 2e-3, 300, l1=1e-5, weight_decay=1e-5),
     "nips": _uci("nips", 274.68, 16, 100, 1e-3, 100, l1=1.3e-2, weight_decay=1e-4),
     "ocr_letters": _uci("ocr_letters", 28.17, 256, 500, 2.5e-4, 400, weight_decay=3e-5),
-    # Of adult, dna, mushrooms and nips none had a lower validation bound so than with the paper's architecture.
+    # Of dna and nips neither had a lower validation bound so than with the paper's architecture.
+    "adult-ours": _ours("adult", 16, 100, 200, 2e-4, n_nade=200),
+    "mushrooms-ours": _ours("mushrooms", 16, 100, 400, 2e-4, n_nade=200),
     "connect4-ours": _ours("connect4", 32, 200, 300, 1e-4),
     "ocr_letters-ours": _ours("ocr_letters", 64, 200, 200, 2e-4),
     "web-ours": _ours("web", 32, 200, 150, 2e-4),
