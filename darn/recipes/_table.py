@@ -1,5 +1,6 @@
 """The recipes by name."""
 
+import dataclasses
 import difflib
 from pathlib import Path
 
@@ -32,18 +33,11 @@ def _uci(name, nll: float, n_h: int, n_d: int, lr: float, epochs: int, **fields)
 
 def _ours(name, n_h: int, n_d: int, epochs: int, weight_decay: float, n_nade: int = 500) -> Recipe:
     # Beyond the paper: NADE instead of a linear visible layer, over fewer stochastic units.
-    return Recipe(
-        data=name,
-        n_h=(n_h,),
-        n_d=(n_d,),
+    return dataclasses.replace(
+        _uci(name, 0.0, n_h, n_d, 1e-3, epochs, weight_decay=weight_decay),
         visible="nade",
         n_nade=(n_nade,),
-        lr=1e-3,
-        schedule="cosine",
-        epochs=epochs,
-        validate_every=5,
-        average=0.99,
-        weight_decay=weight_decay,
+        paper_nll=None,
         promise=f"Table 1, DARN, ours, {name}: a NADE visible layer",
     )
 
