@@ -26,7 +26,7 @@ from helpers import (
 from jax import lax
 
 from darn.layers import AbstractAutoregressive, EoNADE, Factorial, LinearAutoregressive
-from darn.nn import CausalLocal, softplus
+from darn.nn import CausalLocal, _turns, softplus
 from darn.nn._products import products
 
 N_SAMPLES = 20_000
@@ -243,6 +243,23 @@ def test_wavefront_draws_what_unit_by_unit_draws(name):
     fast = jax.jit(jax.vmap(lambda u: draw(layer.chain, u)))(u)
     slow = jax.jit(jax.vmap(lambda u: draw(partial(AbstractAutoregressive.chain, layer), u)))(u)
     np.testing.assert_array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("name", [*ONE_BY_ONE, *(f"causal local {name}" for name in list(CAUSAL_LOCAL)[::3])])
+def test_a_walk_written_out_decides_what_a_loop_does(name, monkeypatch):
+    """As an accelerator has it, and as a CPU."""
+    m, _ = make_map(name, grid=1 / 8)
+    a, u = jax.random.normal(jax.random.key(1), (m.n,)), jax.random.uniform(jax.random.key(2), (m.n + 1,))
+
+    def draw(a):
+        return m.chain(a, lambda carry, j, a: (carry + 1, (u[j] < jax.nn.sigmoid(a)).astype(a.dtype)), jnp.zeros(()))
+
+    loop = jax.jit(lambda a: draw(a))(a)
+    monkeypatch.setattr(_turns.jax, "default_backend", lambda: "gpu")
+    assert _turns.unrolled()
+    written_out = jax.jit(lambda a: draw(a))(a)
+    assert 0 < jnp.sum(loop[0]) < m.n or m.n == 1
+    jax.tree.map(np.testing.assert_array_equal, loop, written_out)
 
 
 def test_softplus_is_safe_everywhere():

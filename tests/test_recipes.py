@@ -32,8 +32,9 @@ def noise(monkeypatch):
 
 # A method differs from set to set in little but its width: one of each, the widest, and what MNIST has alone. The games
 # have one network, and so have MNIST's models of few units: each is trained once. Freeway's three layers have two.
-ALIKE = [*BASELINES, *ATARI_GAMES, *UCI, "mnist-9", "mnist-10", "atari/freeway-2"]
-ONCE = [n for n in ALIKE if not n.endswith("nips") and n not in ("eonade2-mnist", "atari/pong")]
+OURS = [f"{name}-ours" for name in UCI if f"{name}-ours" in RECIPES]
+ALIKE = [*BASELINES, *ATARI_GAMES, *UCI, *OURS, "mnist-9", "mnist-10", "atari/freeway-2"]
+ONCE = [n for n in ALIKE if not n.endswith("nips") and n not in ("web-ours", "eonade2-mnist", "atari/pong")]
 
 
 @pytest.mark.parametrize("name", [n for n in RECIPES if n not in ONCE])

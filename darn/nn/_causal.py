@@ -6,6 +6,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
+from darn.nn._turns import in_turn, unrolled
 
 
 class CausalDense(AbstractCausalMap):
@@ -13,12 +14,12 @@ class CausalDense(AbstractCausalMap):
 
     W: Float[Array, "n n"]
     n: int = eqx.field(static=True)
-    block: int = eqx.field(static=True, default=32)
+    block: int | None = eqx.field(static=True, default=None)  # None: as many units as suit the machine
 
-    def __init__(self, n: int, *, block: int = 32):
+    def __init__(self, n: int, *, block: int | None = None):
         self.W = jnp.zeros((n, n))  # all units independent to begin with
         self.n = n
-        self.block = min(block, n)
+        self.block = block
 
     def weights(self):
         return jnp.tril(self.W, -1)
@@ -31,17 +32,18 @@ class CausalDense(AbstractCausalMap):
 
     def chain(self, a, decide, carry):
         # In blocks: one matrix product brings in all that precedes a block, then its own small triangle is walked
-        # unit by unit. On an accelerator the walk is one fused kernel per block instead of one per unit.
-        W, size = self.weights(), self.block
+        # unit by unit.
+        W, size = self.weights(), min(self.block or (32 if unrolled() else 16), self.n)
         n_blocks = self.n // size
 
         def walk(carry, y, start, a, triangle, width):
-            bits = []
-            for i in range(width):
+            def one_unit(state, i):
+                carry, a = state
                 carry, bit = decide(carry, start + i, a[i])
-                bits.append(bit)
-                a = a + triangle[:, i] * bit
-            return carry, lax.dynamic_update_slice_in_dim(y, jnp.stack(bits), start, axis=0)
+                return (carry, a + triangle[:, i] * bit), bit
+
+            (carry, _), bits = in_turn(one_unit, (carry, a), width)
+            return carry, lax.dynamic_update_slice_in_dim(y, bits, start, axis=0)
 
         def one_block(state, k):
             carry, y = state

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
 from darn.nn._local import Grid, local_product, shear, tile_within, unshear
+from darn.nn._turns import in_turn
 
 
 class CausalLocal(AbstractCausalMap):
@@ -117,12 +118,16 @@ class CausalLocal(AbstractCausalMap):
             # In full precision, since this must be the sum that scores are made of.
             total = jnp.einsum("mk,mko->mo", seen, at(W, t % phases), precision=lax.Precision.HIGHEST)
             logit = at(before, t).reshape(m, w * C) + total
-            bits, mine = [], at(own, t % phases)
-            for o in range(w * C):
+            mine = at(own, t % phases)
+
+            def one_unit(state, o):
+                carry, logit = state
                 carry, bit = decide(carry, unit[:, o], logit[:, o])
-                bits.append(jnp.where(valid[:, o], bit, jnp.zeros_like(bit)))
-                logit = logit + bits[o][:, None] * mine[:, o]
-            new = jnp.stack(bits, axis=1).reshape(1, m, w, C)
+                bit = jnp.where(valid[:, o], bit, jnp.zeros_like(bit))
+                return (carry, logit + bit[:, None] * mine[:, o]), bit
+
+            (carry, _), bits = in_turn(one_unit, (carry, logit), w * C)
+            new = bits.swapaxes(0, 1).reshape(1, m, w, C)
             return (lax.dynamic_update_slice(y, new, (reach + t, r + first, 0, 0)), carry), None
 
         (y, carry), _ = lax.scan(step, (y, carry), jnp.arange(n_steps))
@@ -130,7 +135,7 @@ class CausalLocal(AbstractCausalMap):
         return y.reshape(rows, across * w, C)[:, :columns].reshape(-1), carry
 
     def _block(self) -> int:
-        """Cells of a block: at least r, and about 32 units, since their walk is unrolled."""
+        """Cells of a block: at least r, and about 32 units, since their walk may be written out."""
         return max(self.r, min(self.block, self.grid[1], 32 // self.grid[2]), 1)
 
     def _block_weights(self, n_rows: int) -> tuple[Array, Array]:

@@ -1,0 +1,68 @@
+"""What `darn.DARN()` reaches with nothing set, beside the mixture of Bernoullis and the tuned row of the same data.
+
+python -m benchmarks.defaults                      test rows of five sets, into results/bench/defaults.json
+python -m benchmarks.defaults --split valid ...    the rows to choose constants by
+"""
+
+import argparse
+import ast
+import json
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.measure import ROOT, environment
+from darn import DARN
+from darn.data import load
+
+SETS = ("adult", "dna", "mushrooms", "ocr_letters", "web")
+
+
+def measure(name: str, split: str, fields: dict, seed: int = 0) -> dict:
+    """Fits the training rows of a set and scores those of another split."""
+    splits = load(name)
+    X = splits.train.unpack()
+    began = time.monotonic()
+    model = DARN(random_state=seed, **fields).fit(X)
+    fitted = time.monotonic()
+    rows = getattr(splits, split).unpack()
+    found = {
+        "set": name,
+        "rows": len(X),
+        "columns": X.shape[1],
+        "nll": -model.score(rows),
+        "bound_held_out": model.bound_,
+        "seconds_fit": fitted - began,
+        "seconds_score": time.monotonic() - fitted,
+    }
+    return found | (beside(name, found["nll"]) if split == "test" else {})
+
+
+def beside(name: str, nll: float) -> dict:
+    """The rows of the table over the same test rows, and by how much this one is above ours."""
+    table = ROOT / "results" / "table1"
+    mixture, tuned = (json.loads((table / f"{row}.json").read_text())["nll"] for row in (f"mob-{name}", name))
+    return {"mixture": mixture, "tuned": tuned, "above_tuned": nll / tuned - 1}
+
+
+def main(argv: list[str] | None = None) -> dict:
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser("python -m benchmarks.defaults", description=__doc__)
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--split", choices=("valid", "test"), default="test")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="parameters of the estimator")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "bench" / "defaults.json")
+    args = parser.parse_args(argv)
+    fields = {k: ast.literal_eval(v) for k, v in (word.split("=", 1) for word in args.set)}
+    record = environment(" ".join(["python -m benchmarks.defaults", *argv]), 0)
+    record |= {"split": args.split, "fields": fields, "rows": []}
+    for name in args.sets:
+        record["rows"].append(measure(name, args.split, fields))
+        print(json.dumps(record["rows"][-1]), flush=True)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+if __name__ == "__main__":
+    main()
