@@ -11,6 +11,12 @@ if version("jax").startswith("0.10."):  # later ones refuse a flag that they do 
     QUICK += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", QUICK)
 
+# A core to each process of pytest-xdist: threads of small programs wait for each other more than they help.
+worker = os.environ.get("PYTEST_XDIST_WORKER")
+if worker and hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
 import itertools  # noqa: E402
 
 import jax  # noqa: E402

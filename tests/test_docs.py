@@ -26,7 +26,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SMALLER = {
     "train": ["--tiny", "--quiet", "--epochs", "2"],
     "sweep": ["--tiny", "--quiet", "--epochs", "2"],
-    "complete": ["--samples", "5", "--sweeps", "1"],
+    "complete": ["--samples", "5", "--sweeps", "1", "--every", "2500"],
     "eval": ["--samples", "5", "--repeats", "2", "--every", "50"],
     "report": ["--rows", "10", "--samples", "5", "--repeats", "2"],
     "compare": ["--rows", "10", "--samples", "5", "--repeats", "2"],
