@@ -1,12 +1,15 @@
 """The commands `recipes`, `data` and `train`."""
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
 
 from darn.commands import _atari
 from darn.commands._base import Commands, say, short, use_device
-from darn.recipes import RECIPES, find, override, parse_field
+from darn.recipes import RECIPES, Recipe, find, override, parse_field
+
+TABLE = ("categorical", "drop", "weights")  # what is said of a table's columns
 
 
 def recipes(args) -> None:
@@ -30,7 +33,8 @@ def data_sets(args) -> None:
             rows = " / ".join(map(str, s["rows"]))
             lines.append(f"{s['name']:32} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
         return say(args, sets, *lines, f"data folder: {data.data_dir()} (the variable DARN_DATA names another)")
-    splits = data.load(args.name, binarize=args.binarize, labels=args.labels)
+    columns = data.Columns(**{name: getattr(args, name) for name in TABLE})
+    splits = data.load(args.name, binarize=args.binarize, labels=args.labels, columns=columns)
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
     facts = {
         "name": splits.name,
@@ -42,7 +46,11 @@ def data_sets(args) -> None:
         "classes": splits.classes,
         "sha256": splits.sha256,
     }
-    return say(args, facts, *(f"{k:10} {short(v)}" for k, v in facts.items()))
+    lines = [f"{k:10} {short(v)}" for k, v in facts.items()]
+    if splits.schema is not None:
+        facts["table"] = {c.name: c.told() for c in splits.schema.columns}
+        lines += [f"  {name:16} {what}" for name, what in facts["table"].items()]
+    return say(args, facts, *lines)
 
 
 def train(args) -> int:
@@ -105,11 +113,15 @@ def register(add: Commands) -> None:
         "data",
         data_sets,
         "list the data sets, or fetch and check one; record Atari frames",
-        "  darn data\n  darn data mushrooms\n  darn data atari --game pong --frames 100000",
+        "  darn data\n  darn data mushrooms\n  darn data pets.csv --categorical auto\n"
+        "  darn data atari --game pong --frames 100000",
     )
     p.add_argument("name", nargs="?", help="a data set's name, or a file of one's own")
     p.add_argument("--binarize", help="how grey levels become bits: threshold, static, dynamic or intensity")
     p.add_argument("--labels", metavar="COLUMN", help="the column that holds class labels")
+    told = {f.name: f.metadata["help"] for f in dataclasses.fields(Recipe) if f.name in TABLE}
+    for name in TABLE:
+        p.add_argument(f"--{name}", metavar="V", help=told[name])
     p.add_argument("--game", metavar="A,B", help="atari: the games to record, side by side; 'all' for the paper's five")
     p.add_argument("--frames", type=int, default=100_000, help="atari: frames to keep of each game (default 100000)")
     p.add_argument("--seed", type=int, default=2014, help="atari: everything random follows from this")

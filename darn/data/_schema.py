@@ -35,6 +35,17 @@ class Column:
         bins = [f"{self.name}={lo:g}..{hi:g}" for lo, hi in zip(self.edges[:-1], self.edges[1:])]
         return bins + [f"{self.name}={v or '(missing)'}" for v in self.values]
 
+    def told(self) -> str:
+        """What the column was taken for, in words."""
+        if self.kind == "bit":
+            return "a bit"
+        gone = ", or missing" if "" in self.values else ""
+        if self.kind == "number":
+            return f"a number from {self.edges[0]:g} to {self.edges[-1]:g}, in {len(self.edges) - 1} bins{gone}"
+        known = [v for v in self.values if v]
+        first = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
+        return f"one of {len(known)}: {first}{gone}"
+
     def encode(self, words: np.ndarray, what: str) -> np.ndarray:
         """(N, units) of 0 and 1."""
         if self.kind == "number":
