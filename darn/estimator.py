@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Density
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
-from darn import defaults, likelihood, sampling
+from darn import completion, defaults, likelihood, sampling
 from darn.config import Architecture
 from darn.data import Rows
 from darn.errors import DarnError
@@ -170,6 +170,16 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         _check("n_samples", n_samples, 1, whole=True)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         return sampling.sample(self.model_, n_samples, seed=seed).x
+
+    def complete(self, X, missing=None, *, n=1, random_state=None):
+        """n draws of what is missing in every row, given what is seen: (rows, n, columns) as `.x` of the result, a
+        `darn.completion.Completions`. X has NaN, or `missing` is True, where a unit is to be drawn."""
+        check_is_fitted(self)
+        X = np.asarray(X)
+        if self.binarize is not None:
+            X = np.where(np.isnan(X), X, self.binarize < X)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        return completion.complete(self.model_, X, missing, n=n, seed=seed, n_samples=self.n_samples)
 
     # ------------------------------------------------------------ a transformer
 

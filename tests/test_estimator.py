@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer
 from sklearn.utils.estimator_checks import check_estimator
 
-from darn import DARN, DarnError, likelihood, sampling
+from darn import DARN, DarnError, completion, likelihood, sampling
 from darn.cli import main
 from darn.estimator import _held_out
 
@@ -53,6 +53,22 @@ def test_scores_are_those_of_the_functions_beneath(fitted):
     np.testing.assert_allclose(fitted.transform(X), code.q[0], rtol=1e-5)
     np.testing.assert_array_equal(fitted.inverse_transform(fitted.transform(X)), code.x > 0.5)
     assert list(fitted.get_feature_names_out()) == [f"darn{j}" for j in range(4)]
+
+
+def test_completions_are_those_of_the_functions_beneath(fitted):
+    holes = X[:6].astype(float)
+    holes[:, 1:3] = np.nan
+    found = fitted.complete(holes, n=3, random_state=0)
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    beneath = completion.complete(fitted.model_, holes, n=3, seed=seed)
+    np.testing.assert_array_equal(found.x, beneath.x)
+    np.testing.assert_allclose(found.log_p_observed, beneath.log_p_observed, rtol=1e-6)
+    kept = np.delete(np.arange(X.shape[1]), [1, 2])
+    assert (found.x[:, :, kept] == X[:6, None, kept]).all()
+    grey = DARN(**QUICK, binarize=0.4).fit(0.9 * X)
+    np.testing.assert_array_equal(grey.complete(0.9 * holes, random_state=0).x[:, 0, kept], X[:6, kept])
+    with pytest.raises(DarnError, match="columns"):
+        fitted.complete(holes[:, :-1])
 
 
 def test_it_learns():

@@ -138,6 +138,12 @@ def test_from_table_to_synthetic_rows(table, tmp_path, capsys):
     assert main(["sample", str(run), "-n", "50", "--out", str(out), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert 0 <= facts["copies"]["sampled"] <= 1
+    assert main(["sample", str(run), "-n", "50", "--csv"]) == 0
+    said = capsys.readouterr()
+    assert said.out == out.read_text()
+    assert "equal one of" in said.err
+    assert main(["sample", str(run), "--csv", "--json"]) == 2
+    assert "--out FILE.csv" in capsys.readouterr().err
     with open(out, newline="") as f:
         rows = list(csv.DictReader(f))
     assert len(rows) == 50

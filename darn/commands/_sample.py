@@ -1,5 +1,6 @@
 """The commands `sample` and `encode`."""
 
+import sys
 import time
 
 from darn.commands._base import Commands, check_seed, say, use_device
@@ -12,7 +13,12 @@ def sample(args) -> None:
     check_output(args.out, PICTURES)
     check_output(args.log_prob, TABLES)
     check_output(args.hidden, ARCHIVES)
-    least = 1 if args.out.lower().endswith("png") else 0
+    if args.csv and args.json:
+        raise DarnError(
+            "--csv writes the rows on standard output, where --json writes: give --out FILE.csv in place of it"
+        )
+    ending = "csv" if args.csv else args.out.lower().rsplit(".", 1)[-1]
+    least = 1 if ending == "png" else 0
     if args.n < least:
         raise DarnError(f"-n must be at least {least}, not {args.n}")
     check_seed(args)
@@ -28,12 +34,14 @@ def sample(args) -> None:
     else:
         found = sampling.sample(run.model, args.n, seed=args.seed, context=context, log_prob=bool(args.log_prob))
     facts = {"rows": args.n, "seed": args.seed, "out": args.out} | cost
-    lines = [f"{args.n:,} samples in {args.out}"]
-    if run.schema is not None and args.out.lower().endswith("csv"):
+    lines = [] if args.csv else [f"{args.n:,} samples in {args.out}"]
+    if run.schema is not None and ending == "csv":
         names, rows = synthetic.table(run, found.x, context, seed=args.seed)
         write_words(args.out, names, rows)
         copies = facts["copies"] = synthetic.copies(run, found.x)
         lines += [synthetic.sentence(copies)] if copies else []
+    elif args.csv:
+        write_words(None, run.columns or [f"x{j + 1}" for j in range(run.model.n_x)], found.x.tolist())
     else:
         write_rows(args.out, found.x, shape=run.shape, columns=run.columns)
     if found.log_p is not None:
@@ -45,7 +53,10 @@ def sample(args) -> None:
     if cost:
         each = f"{cost['additions']:,.0f} weight additions and {cost['active']:.1f} active hidden units a sample"
         lines.append(f"{cost['samples_per_s']:,.0f} samples/s; {each}")
-    say(args, facts, *lines)
+    if args.csv:  # standard output has the rows, and nothing else
+        print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
+    else:
+        say(args, facts, *lines)
 
 
 def _sparse(model, args, context):
@@ -116,7 +127,9 @@ def register(add: Commands) -> None:
     p.add_argument("model", metavar="RUN", help="a run folder or a model file")
     p.add_argument("-n", type=int, default=100, help="number of rows (default 100)")
     p.add_argument("--seed", type=int, default=0, help="the same seed, the same rows")
-    p.add_argument("--out", required=True, metavar="FILE", help="FILE.png, FILE.npy or FILE.csv")
+    where = p.add_mutually_exclusive_group(required=True)
+    where.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy or FILE.csv")
+    where.add_argument("--csv", action="store_true", help="the rows as a table on standard output")
     p.add_argument("--log-prob", metavar="OUT.npy", help="write log p(x, h) of every sample, nats")
     p.add_argument("--hidden", metavar="OUT.npz", help="write the hidden layers h1, h2, ...")
     p.add_argument("--label", help="for a model trained with --labels: the class to draw")
