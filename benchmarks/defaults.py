@@ -51,8 +51,12 @@ def main(argv: list[str] | None = None) -> dict:
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--split", choices=("valid", "test"), default="test")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="parameters of the estimator")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "bench" / "defaults.json")
+    parser.add_argument("--out", type=Path, help="default, for the whole run on test rows: results/bench/defaults.json")
     args = parser.parse_args(argv)
+    if args.out is None:
+        if args.split != "test" or tuple(args.sets) != SETS or args.set:
+            parser.error("say where to with --out: only the whole run on test rows goes into results/")
+        args.out = ROOT / "results" / "bench" / "defaults.json"
     fields = {k: ast.literal_eval(v) for k, v in (word.split("=", 1) for word in args.set)}
     record = environment(" ".join(["python -m benchmarks.defaults", *argv]), 0)
     record |= {"split": args.split, "fields": fields, "rows": []}

@@ -5,6 +5,7 @@ model = DARN().fit(X)            # X of 0 and 1, (rows, columns)
 model.score_samples(X)           # log p of every row, nats
 model.sample(100)                # new rows
 model.transform(X)               # q(h = 1 | x)
+model.complete(X_with_nan)       # draws of what is missing
 """
 
 import dataclasses
@@ -175,11 +176,17 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         """n draws of what is missing in every row, given what is seen: (rows, n, columns) as `.x` of the result, a
         `darn.completion.Completions`. X has NaN, or `missing` is True, where a unit is to be drawn."""
         check_is_fitted(self)
-        X = np.asarray(X)
-        if self.binarize is not None:
-            X = np.where(np.isnan(X), X, self.binarize < X)
+        _check("n", n, 1, whole=True)
+        found: Any = validate_data(
+            self, X, reset=False, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
+        )
+        X = found.toarray() if sparse.issparse(found) else found
+        gone = np.isnan(X)
+        if missing is not None:
+            gone = gone | np.broadcast_to(np.asarray(missing, bool), X.shape)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        return completion.complete(self.model_, X, missing, n=n, seed=seed, n_samples=self.n_samples)
+        seen = self._as_bits(np.where(gone, 0, X))
+        return completion.complete(self.model_, seen, gone, n=n, seed=seed, n_samples=self.n_samples)
 
     # ------------------------------------------------------------ a transformer
 

@@ -74,8 +74,8 @@ def _table(path: str, schema: data.Schema) -> Source:
     if binned:
         raise DarnError(
             f"the model knows the numbers of column {binned[0]!r} by their bins only, and they would not come back: "
-            f"train one that has them as categories (name the columns: --categorical ...,{binned[0]}), or without that "
-            f"column (--drop {binned[0]!r}), and compress the table without it"
+            f"train one that has them as categories (name all such columns: --categorical ...,{binned[0]}), or leave "
+            f"the column out of the table (--drop {binned[0]!r} in training)"
         )
     names, cells = data.read_words(path)
     if strange := [n for n in names if n not in schema.names]:

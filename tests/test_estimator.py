@@ -67,8 +67,12 @@ def test_completions_are_those_of_the_functions_beneath(fitted):
     assert (found.x[:, :, kept] == X[:6, None, kept]).all()
     grey = DARN(**QUICK, binarize=0.4).fit(0.9 * X)
     np.testing.assert_array_equal(grey.complete(0.9 * holes, random_state=0).x[:, 0, kept], X[:6, kept])
-    with pytest.raises(DarnError, match="columns"):
-        fitted.complete(holes[:, :-1])
+    mask = np.isnan(holes)
+    for rows in (X[:6], sparse.csr_array(X[:6])):
+        np.testing.assert_array_equal(fitted.complete(rows, mask, n=3, random_state=0).x, found.x)
+    for rows, n, why in ((holes[:, :-1], 1, "features"), (0.5 * holes, 1, "not 0 or 1"), (holes, 1.5, "whole number")):
+        with pytest.raises(ValueError, match=why):
+            fitted.complete(rows, n=n)
 
 
 def test_it_learns():

@@ -50,12 +50,13 @@ def test_the_command_says_what_each_column_was_taken_for(table, capsys):
     assert main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["table"]
     assert list(told) == MODELLED
-    assert told["colour"] == "one of 3: blue, dark, green, red, or missing"
+    assert told["colour"] == "one of 3: 'blue, dark', 'green', 'red', or missing"
+    assert told["same"].startswith("always 'x'")
     assert told["weight"].startswith("a number from 0.")
     assert told["weight"].endswith(", in 10 bins")
     assert told["wings"] == "a bit"
     assert main(words) == 0
-    assert "one of 3: blue, dark" in capsys.readouterr().out
+    assert "one of 3: 'blue, dark'" in capsys.readouterr().out
     assert main(["data", "digits", "--drop", "id"]) == 2
     assert "is no table" in capsys.readouterr().err
 

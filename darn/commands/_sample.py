@@ -34,6 +34,10 @@ def sample(args) -> None:
     else:
         found = sampling.sample(run.model, args.n, seed=args.seed, context=context, log_prob=bool(args.log_prob))
     facts = {"rows": args.n, "seed": args.seed, "out": args.out} | cost
+    if found.log_p is not None:
+        write_table(args.log_prob, found.log_p, ["log_p"])
+    if args.hidden:
+        write_arrays(args.hidden, {f"h{k + 1}": y for k, y in enumerate(found.h)})
     lines = [] if args.csv else [f"{args.n:,} samples in {args.out}"]
     if run.schema is not None and ending == "csv":
         names, rows = synthetic.table(run, found.x, context, seed=args.seed)
@@ -44,10 +48,6 @@ def sample(args) -> None:
         write_words(None, run.columns or [f"x{j + 1}" for j in range(run.model.n_x)], found.x.tolist())
     else:
         write_rows(args.out, found.x, shape=run.shape, columns=run.columns)
-    if found.log_p is not None:
-        write_table(args.log_prob, found.log_p, ["log_p"])
-    if args.hidden:
-        write_arrays(args.hidden, {f"h{k + 1}": y for k, y in enumerate(found.h)})
     if found.log_p is not None:
         facts["mean_log_p"] = float(found.log_p.mean()) if args.n else None
     if cost:
@@ -122,7 +122,7 @@ def register(add: Commands) -> None:
         "sample",
         sample,
         "draw exact, independent samples",
-        "  darn sample runs/digits -n 100 --seed 1 --out digits.png\n  darn sample runs/adult -n 1000 --out rows.csv",
+        "  darn sample runs/digits -n 100 --seed 1 --out digits.png\n  darn sample runs/adult -n 1000 --csv | head",
     )
     p.add_argument("model", metavar="RUN", help="a run folder or a model file")
     p.add_argument("-n", type=int, default=100, help="number of rows (default 100)")

@@ -121,7 +121,7 @@ def register(add: Commands) -> None:
     p.add_argument("--labels", metavar="COLUMN", help="the column that holds class labels")
     told = {f.name: f.metadata["help"] for f in dataclasses.fields(Recipe) if f.name in TABLE}
     for name in TABLE:
-        p.add_argument(f"--{name}", metavar="V", help=told[name])
+        p.add_argument(f"--{name}", metavar="V", help=told[name].replace("%", "%%"))
     p.add_argument("--game", metavar="A,B", help="atari: the games to record, side by side; 'all' for the paper's five")
     p.add_argument("--frames", type=int, default=100_000, help="atari: frames to keep of each game (default 100000)")
     p.add_argument("--seed", type=int, default=2014, help="atari: everything random follows from this")

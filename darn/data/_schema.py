@@ -41,10 +41,14 @@ class Column:
             return "a bit"
         gone = ", or missing" if "" in self.values else ""
         if self.kind == "number":
-            return f"a number from {self.edges[0]:g} to {self.edges[-1]:g}, in {len(self.edges) - 1} bins{gone}"
+            bins = len(self.edges) - 1
+            return f"a number from {self.edges[0]:g} to {self.edges[-1]:g}, in {bins} bin{'s' * (bins != 1)}{gone}"
+        if not self.values[0]:
+            return "always missing"
         known = [v for v in self.values if v]
-        first = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
-        return f"one of {len(known)}: {first}{gone}"
+        if len(known) == 1:
+            return f"always {known[0]!r}{gone}"
+        return f"one of {len(known)}: {', '.join(map(repr, known[:5]))}{', ...' * (len(known) > 5)}{gone}"
 
     def encode(self, words: np.ndarray, what: str) -> np.ndarray:
         """(N, units) of 0 and 1."""
@@ -150,7 +154,7 @@ def _column(name: str, words: np.ndarray, category: bool | None, what: str) -> C
         edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)))
         decimals = max((len(w.partition(".")[2]) for w in known if "e" not in w.lower()), default=0)
         return Column(name, "number", missing, tuple(edges.tolist()), min(decimals, 6))
-    if len(known) > MOST or (len(known) > FEW and len(known) > 0.5 * len(words)):
+    if len(known) > MOST or (category is None and len(known) > FEW and len(known) > 0.5 * len(words)):
         raise DarnError(
             f"{what} has {len(known)} different values in column {name!r} of {len(words)} rows, which looks like a "
             f"name or number of each row: leave it out with --drop {name!r}."
