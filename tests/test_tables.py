@@ -61,6 +61,13 @@ def test_the_command_says_what_each_column_was_taken_for(table, capsys):
     assert "is no table" in capsys.readouterr().err
 
 
+def test_named_columns_may_be_categories_of_nearly_every_row(table):
+    with pytest.raises(DarnError, match="--drop 'id'"):
+        data.load(table, columns=Columns("auto", drop="colour,legs,weight,same,kind"))
+    named = data.load(table, columns=Columns("id,count", drop="colour,legs,weight,same,kind")).schema
+    assert [len(c.units) for c in named.columns] == [1, 3, N]
+
+
 def test_round_trip(table):
     splits = data.load(table, columns=AUTO, labels="kind")
     schema = splits.schema

@@ -44,8 +44,6 @@ def sample(args) -> None:
         write_words(args.out, names, rows)
         copies = facts["copies"] = synthetic.copies(run, found.x)
         lines += [synthetic.sentence(copies)] if copies else []
-    elif args.csv:
-        write_words(None, run.columns or [f"x{j + 1}" for j in range(run.model.n_x)], found.x.tolist())
     else:
         write_rows(args.out, found.x, shape=run.shape, columns=run.columns)
     if found.log_p is not None:

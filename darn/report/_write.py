@@ -37,12 +37,15 @@ def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
             np.savetxt(f, values, fmt=form, delimiter=",", header=",".join(header), comments="", encoding="utf-8")
 
 
-def write_rows(path: str, x: np.ndarray, *, shape: tuple[int, int] | None, columns: list[str] | None) -> None:
-    """Rows of the visible layer: as images of `shape` in one .png, or as a table."""
-    if path.lower().endswith("png"):
+def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None, columns: list[str] | None) -> None:
+    """Rows of the visible layer: as images of `shape` in one .png, or as a table; None is standard output."""
+    names = columns or [f"x{j + 1}" for j in range(x.shape[1])]
+    if path is None:
+        write_words(None, names, x.tolist())
+    elif path.lower().endswith("png"):
         sheet(x, shape or square_shape(x.shape[1]), path)
     else:
-        write_table(path, x, columns or [f"x{j + 1}" for j in range(x.shape[1])])
+        write_table(path, x, names)
 
 
 def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> None:
