@@ -2,8 +2,8 @@
 
 Training: seconds of a step at batch 100, and the useful arithmetic in it (products whose weight is in use and whose
 input is on the grid; two operations each; forwards, for the weights, and for the input where it has a gradient) as a
-share of what a plain matrix product reaches at the same precision in the same run; in total, and map by map alone, for
-several tiles. Sampling: frames a second in wavefronts and pixel by pixel. One JSON, and a table to read.
+share of what a plain matrix product reaches at the same precision in the same run; in total, for two sizes of the local
+maps' tiles, and map by map alone. Sampling: frames a second in wavefronts and pixel by pixel. One JSON, and a table to read.
 """
 
 import argparse
@@ -204,16 +204,12 @@ def main(argv: list[str] | None = None) -> dict:
                     f"{total / took / 1e12:6.2f} of {plain / 1e12:6.2f} Tflop/s = {row['share_of_plain']:.1%}"
                 )
             for name, m, live in used_maps(model):
-                kind = m.of if isinstance(m, LocalTranspose) else m
-                which = 0 if isinstance(kind, Local) else 1
-                for t in sorted({pair[which] for pair in tiles}) if isinstance(kind, Local | CausalLocal) else [0]:
-                    one = with_tiles(m, t, t) if t else m
-                    took = one_map(one, live, batch)
-                    useful = batch * 2 * products(m) * (3 if live else 2)
-                    row = {"map": name, "precision": precision, "tile": t, "us": 1e6 * took, "useful": useful}
-                    row["share_of_plain"] = useful / took / plain
-                    record["maps"].append(row)
-                    print(f"  {name:48} tile {t:2}: {row['us']:8.0f} us, {row['share_of_plain']:.1%}")
+                took = one_map(m, live, batch)
+                useful = batch * 2 * products(m) * (3 if live else 2)
+                row = {"map": name, "precision": precision, "us": 1e6 * took, "useful": useful}
+                row["share_of_plain"] = useful / took / plain
+                record["maps"].append(row)
+                print(f"  {name:48} {row['us']:8.0f} us, {row['share_of_plain']:.1%}")
     record["sampling"] = [sampling_rows(model, b) for b in ((2,) if args.quick else (1, 16, 256))]
     for row in record["sampling"]:
         print(json.dumps(row))
