@@ -3,7 +3,8 @@
 Training: seconds of a step at batch 100, and the useful arithmetic in it (products whose weight is in use and whose
 input is on the grid; two operations each; forwards, for the weights, and for the input where it has a gradient) as a
 share of what a plain matrix product reaches at the same precision in the same run; in total, for two sizes of the local
-maps' tiles, and map by map alone. Sampling: frames a second in wavefronts and pixel by pixel. One JSON, and a table to read.
+maps' tiles, and map by map alone. Sampling: frames a second in wavefronts and pixel by pixel. One JSON, and a table to
+read.
 """
 
 import argparse
@@ -189,33 +190,49 @@ def main(argv: list[str] | None = None) -> dict:
     model = eqx.tree_at(lambda m: m.decoder[0].layer.W, model, replace_fn=lambda W: jax.tree.map(noise, W))
     record = environment("python -m benchmarks.atari" + (" --quick" if args.quick else ""), 0)
     total = batch * operations(model)
-    record |= {"shape": shape, "batch": batch, "useful_operations_a_step": total, "training": [], "maps": []}
-    for precision in ("default", "highest") if not args.quick else ("default",):
+    record |= {
+        "shape": shape,
+        "batch": batch,
+        "useful_operations_a_step": total,
+        "sampling": [],
+        "training": [],
+        "maps": [],
+    }
+    out = args.out or ROOT / "results" / "bench" / f"{device_name()}-atari{'-quick' if args.quick else ''}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(part: str, row: dict) -> None:  # row by row: an interrupted run is not lost
+        record[part].append(row)
+        out.write_text(json.dumps(record, indent=1) + "\n")
+
+    for size in (2,) if args.quick else (16, 256):
+        row = sampling_rows(model, size)
+        keep("sampling", row)
+        print(json.dumps(row), flush=True)
+    plain = {}
+    for precision in ("default",) if args.quick else ("highest", "default"):
         with jax.default_matmul_precision(precision):
-            plain = plain_product(n)
+            plain[precision] = plain_product(n)
             for local, causal in tiles:
                 took = training_step(with_tiles(model, local, causal), recipe, batch, steps)
-                row = {"precision": precision, "tile": [local, causal], "step_us": 1e6 * took, "plain_flops": plain}
+                row = {"precision": precision, "tile": [local, causal], "step_us": 1e6 * took}
                 stats = jax.devices()[0].memory_stats() or {}
-                row |= {"share_of_plain": total / took / plain, "peak_bytes": stats.get("peak_bytes_in_use")}
-                record["training"].append(row)
+                row |= {"plain_flops": plain[precision], "share_of_plain": total / took / plain[precision]}
+                keep("training", row | {"peak_bytes": stats.get("peak_bytes_in_use")})
+                rates = f"{total / took / 1e12:6.2f} of {plain[precision] / 1e12:6.2f} Tflop/s"
                 print(
-                    f"{precision:8} tiles {local, causal}: {row['step_us']:8.0f} us a step, "
-                    f"{total / took / 1e12:6.2f} of {plain / 1e12:6.2f} Tflop/s = {row['share_of_plain']:.1%}"
+                    f"{precision:8} tiles {local, causal}: {row['step_us']:8.0f} us a step, {rates} = "
+                    f"{row['share_of_plain']:.1%}",
+                    flush=True,
                 )
+    for precision, flops in plain.items():
+        with jax.default_matmul_precision(precision):
             for name, m, live in used_maps(model):
                 took = one_map(m, live, batch)
                 useful = batch * 2 * products(m) * (3 if live else 2)
                 row = {"map": name, "precision": precision, "us": 1e6 * took, "useful": useful}
-                row["share_of_plain"] = useful / took / plain
-                record["maps"].append(row)
-                print(f"  {name:48} {row['us']:8.0f} us, {row['share_of_plain']:.1%}")
-    record["sampling"] = [sampling_rows(model, b) for b in ((2,) if args.quick else (1, 16, 256))]
-    for row in record["sampling"]:
-        print(json.dumps(row))
-    out = args.out or ROOT / "results" / "bench" / f"{device_name()}-atari{'-quick' if args.quick else ''}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(record, indent=1) + "\n")
+                keep("maps", row | {"share_of_plain": useful / took / flops})
+                print(f"{precision:8} {name:48} {row['us']:8.0f} us, {useful / took / flops:.1%}", flush=True)
     return record
 
 
