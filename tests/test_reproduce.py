@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import equinox as eqx
@@ -143,7 +144,7 @@ def small(monkeypatch, tmp_path):
     return splits, tmp_path / "results", tmp_path / "runs"
 
 
-def test_a_row_is_trained_stored_and_scored(small, capsys):
+def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
     splits, results, runs = small
     words = ["reproduce", "table1", "--rows", "mushrooms", "--results", results, "--runs", runs, "--samples", 20]
     words = [str(w) for w in (*words, "--repeats", 3, "--quiet", "--json")]
@@ -178,6 +179,18 @@ def test_a_row_is_trained_stored_and_scored(small, capsys):
     capsys.readouterr()
     assert cli.main(words) == 0
     assert json.loads(path.read_text()) == record | {"nll": 1.25}
+    # a model whose scoring was cut short is scored, not trained again; one of another recipe is trained
+    path.unlink()
+    shutil.rmtree(runs)
+    assert cli.main(words) == 0
+    assert (results / "models" / "mushrooms.safetensors").stat().st_mtime_ns == before
+    scored = json.loads(path.read_text())
+    assert {k: scored[k] for k in ("nll", "bound", "quick")} == {k: record[k] for k in ("nll", "bound", "quick")}
+    assert scored["training"]["made"] == info["made"]
+    path.unlink()
+    monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], lr=1e-4))
+    assert cli.main(words) == 0
+    assert (results / "models" / "mushrooms.safetensors").stat().st_mtime_ns > before
 
 
 def test_rows_of_other_methods(small, monkeypatch, capsys):

@@ -71,7 +71,11 @@ def run_row(
     if row.how == "rbm":
         record = _run_rbm(row, results)
     else:
-        found = _train_mixture(row, results) if row.how == "mixture" else _train_recipe(row, results, runs, progress)
+        if row.how == "mixture":
+            found = _train_mixture(row, results)
+        else:
+            stored = None if again or (runs / row.name).exists() else _stored(row, results)
+            found = stored or _train_recipe(row, results, runs, progress)
         if found is None:
             return None
         record = _record(row, *found, results, protocol)
@@ -97,6 +101,19 @@ def _train_recipe(row: Row, results: Path, runs: Path, progress: bool) -> tuple[
         "curve": _curve(fit.history),
     }
     return fit.seconds, notes
+
+
+def _stored(row: Row, results: Path) -> tuple[float, dict] | None:
+    """The same of a model that lies there since a run that ended before scoring it; None if of another recipe."""
+    file, recipe = model_of(results, row), recipe_of(row)
+    if not file.exists() or recipe is None:
+        return None
+    info = open_run(file).info
+    training = info.get("training")
+    if training is None or info["recipe"] != recipe.to_json():
+        return None
+    notes = {k: training[k] for k in ("valid_bound", "epochs")} | {"best_epoch": training["epoch"]}
+    return training["seconds"], notes | {"made": info["made"], "curve": []}
 
 
 def _curve(history: list[dict], points: int = 100) -> list[list[float]]:
