@@ -5,6 +5,7 @@ import hashlib
 import json
 import lzma
 import math
+import shutil
 import time
 from pathlib import Path
 
@@ -43,12 +44,17 @@ class Book:
     runs: Path
     results: Path
     tiny: bool = False  # a try: small networks, few epochs
+    again: bool = False  # make anew what is there
     progress: bool = True
+    _done: set[str] = dataclasses.field(default_factory=set, init=False)  # runs that this book made or found
 
     def trained(self, name: str, recipe: Recipe) -> tuple[Stack, Recipe]:
         """The model of a recipe, trained into runs/name unless it is there, whole or in part."""
         out = self.runs / name
         recipe = recipe.tiny() if self.tiny else recipe
+        if self.again and name not in self._done:
+            shutil.rmtree(out, ignore_errors=True)
+        self._done.add(name)
         resume = (out / "recipe.json").exists()
         fit = runs.train(recipe, out, resume=resume, progress=self.progress)
         if fit.interrupted:
@@ -58,8 +64,8 @@ class Book:
     def scored(self, name: str, recipe: Recipe, n_samples: int = 20) -> dict:
         """The record of a trained model: its bound on the test frames, and all that the number depends on."""
         path = self.results / f"{name.replace('/', '-')}.json"
-        if path.exists():
-            return json.loads(path.read_text())
+        if (found := self._there(path)) is not None:
+            return found
         model, recipe = self.trained(name, recipe)
         splits = runs.load_data(recipe)
         began = time.monotonic()
@@ -91,6 +97,9 @@ class Book:
 
     def game(self, game: str) -> dict:
         """A game's row: the paper's network on both splits, a local FVSBN, Bernoullis and xz on the same frames."""
+        path = self.results / f"{game}.json"
+        if (found := self._there(path)) is not None:
+            return found
         recipe = RECIPES[f"atari/{game}"]
         plain = dataclasses.replace(recipe, n_h=(), local=(), paper_bound=None)
         episodes = {"data": f"{recipe.data}/episodes", "paper_bound": None}
@@ -109,7 +118,7 @@ class Book:
             splits = data.load(f"atari/{game}{split}")
             row[f"independent, {name}"] = independent(splits)
             row[f"xz -9e, {name}"] = xz_nats(splits.test.values)
-        self._write(self.results / f"{game}.json", row)
+        self._write(path, row)
         return row
 
     def figure3(self, game: str, n: int = 4) -> dict:
@@ -137,6 +146,9 @@ class Book:
         report.by_depth(drawn, _shape(runs.load_data(RECIPES[names[0]])), path)
         return {"png": str(path), "bounds": bounds}
 
+    def _there(self, path: Path) -> dict | None:
+        return json.loads(path.read_text()) if path.exists() and not self.again else None
+
     def _write(self, path: Path, record: dict) -> None:
         with atomic(path) as temporary:
             temporary.write_text(json.dumps(record, indent=1) + "\n")
@@ -146,6 +158,31 @@ def _shape(splits: Splits) -> tuple[int, int]:
     if splits.shape is None:
         raise DarnError(f"{splits.name} has no image shape")
     return splits.shape
+
+
+COLUMNS = {  # of the table: heading -> key of a game's row
+    "paper": "paper",
+    "darn": "bound",
+    "by episode": "by_episode",
+    "local FVSBN": "fvsbn",
+    "a Bernoulli a pixel": "independent, paper's split",
+    "xz -9e": "xz -9e, paper's split",
+}
+
+
+def rows(results: Path) -> dict[str, dict]:
+    """The games' rows that are there."""
+    paths = {game: results / "atari" / f"{game}.json" for game in ATARI_BOUNDS}
+    return {game: json.loads(p.read_text()) for game, p in paths.items() if p.exists()}
+
+
+def table(found: dict[str, dict]) -> list[list[str]]:
+    """Heading and body: test nats a frame, of every game the paper has."""
+    body = []
+    for game, paper in ATARI_BOUNDS.items():
+        row = {"paper": paper} | found.get(game, {})
+        body.append([game, *(f"{row[k]:,.1f}" if k in row else "not yet run" for k in COLUMNS.values())])
+    return [["game", *COLUMNS], *body]
 
 
 def lines(name: str, row: dict):

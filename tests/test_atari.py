@@ -1,5 +1,7 @@
 """Laws of the Atari experiments: the recorder, the splits, the search for neighbours, the figures."""
 
+import dataclasses
+import json
 import lzma
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,10 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from darn import atari, data, report, zoo
+from darn import atari, cli, data, report, zoo
 from darn.config import Architecture
 from darn.data import _atari, _record
 from darn.errors import DarnError
+from darn.recipes import RECIPES
 
 
 @pytest.fixture
@@ -163,3 +166,29 @@ def test_baselines(folder):
     assert atari.independent(splits) == pytest.approx(expected, rel=1e-9)
     # Noise cannot be compressed below its entropy, 0.5 nats a pixel at 0.2; nor does xz take more than the bits.
     assert 0.5 * _atari.N < atari.xz_nats(splits.test.values) < 0.7 * _atari.N
+
+
+def test_what_is_there_is_not_made_again_unless_asked(tmp_path, monkeypatch, capsys):
+    made = []
+    real = atari.runs.train
+    monkeypatch.setattr(
+        atari.runs, "train", lambda recipe, out, **k: made.append(k["resume"]) or real(recipe, out, **k)
+    )
+    book = atari.Book(tmp_path / "runs", tmp_path / "results" / "atari", tiny=True, progress=False)
+    record = book.scored("atari/pong", RECIPES["digits"], n_samples=2)
+    assert book.scored("atari/pong", RECIPES["digits"]) == record
+    assert made == [False]
+    book = dataclasses.replace(book, again=True)
+    anew = book.scored("atari/pong", RECIPES["digits"], n_samples=2)
+    book.trained("atari/pong", RECIPES["digits"])  # a second use of the same run is no second training of it
+    assert (anew["bound"], made) == (record["bound"], [False, False, True])
+    # the games' table, of what there is
+    (tmp_path / "results" / "atari" / "pong.json").write_text(
+        json.dumps({"paper": 23.7, "bound": 18.25, "fvsbn": 27.0})
+    )
+    assert cli.main(["reproduce", "atari", "--results", str(tmp_path / "results")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    pong = next(line for line in lines if line.startswith("pong"))
+    assert pong.split()[:3] == ["pong", "23.7", "18.2"]
+    assert "27.0" in pong
+    assert sum("not yet run" in line for line in lines) == 5

@@ -40,9 +40,11 @@ TARGETS = ("atari", "fig3", "fig4", "fig5")
 
 
 def reproduce(args) -> int:
-    """Trains what is missing (or goes on with it), scores it, draws it; results are JSON and PNG under --results."""
+    """Prints the games' figures; with --run, --rows or a figure's name makes first what is missing, and draws it."""
     from darn.recipes import ATARI_BOUNDS
 
+    if args.what == "atari" and not (args.run_rows or args.rows or args.tiny or args.again):
+        return _show(args)
     games = [g for g in (args.rows or ",".join(ATARI_BOUNDS)).split(",") if g]
     for game in games:
         if game not in ATARI_BOUNDS:
@@ -50,10 +52,22 @@ def reproduce(args) -> int:
     use_device(args)
     from darn import atari
 
-    book = atari.Book(Path(args.runs), Path(args.results) / "atari", tiny=args.tiny, progress=not args.quiet)
+    book = atari.Book(Path(args.runs), Path(args.results) / "atari", args.tiny, args.again, not args.quiet)
     if args.what in ("atari", "fig3"):
         found = {game: book.game(game) if args.what == "atari" else book.figure3(game) for game in games}
     else:
         found = {args.what: book.figure4() if args.what == "fig4" else book.figure5()}
     say(args, found, *(line for name, row in found.items() for line in atari.lines(name, row)))
+    return 0
+
+
+def _show(args) -> int:
+    from darn import atari
+    from darn.reproduce import as_text
+
+    found = atari.rows(Path(args.results))
+    note = (
+        "test nats a frame: bounds of the paper and of darn, on the paper's split and by episode; --run makes the rest"
+    )
+    say(args, found, *as_text(*atari.table(found)), "", note)
     return 0

@@ -171,19 +171,14 @@ def _show_fig2(args, results, found):
 
     facts, lines = {}, []
     folder = results / "fig2"
-    for name in ("mnist-500-noise", "mnist-500"):
-        model = results / "models" / f"{name}.safetensors"
-        if model.exists():
-            facts["samples"] = _figures.samples_beside_nearest(open_run(model), folder / "samples.png") | {
-                "model": name
-            }
-            f = facts["samples"]
-            lines.append(
-                f"{folder / 'samples.png'}: {f['samples']} samples of {name}, each left of the nearest training row; "
-                f"{f['mean_distance']:.1f} pixels apart in the mean, at least {f['least_distance']} "
-                f"(validation rows: {f['mean_distance_of_validation_rows']:.1f})"
-            )
-            break
+    model = results / "models" / "mnist-500.safetensors"
+    if model.exists():
+        facts["samples"] = f = _figures.samples_beside_nearest(open_run(model), folder / "samples.png")
+        lines.append(
+            f"{folder / 'samples.png'}: {f['samples']} samples of mnist-500, each left of the nearest training row; "
+            f"{f['mean_distance']:.1f} pixels apart in the mean, at least {f['least_distance']} "
+            f"(validation rows: {f['mean_distance_of_validation_rows']:.1f})"
+        )
     else:
         lines.append("samples: not yet run (mnist-500)")
     for name, what in (("mnist-intensity", "intensity"), ("mnist-fdarn", "fdarn")):

@@ -11,5 +11,6 @@ from darn.reproduce._results import quick_line as quick_line
 from darn.reproduce._results import quick_of as quick_of
 from darn.reproduce._results import read as read
 from darn.reproduce._results import read_all as read_all
+from darn.reproduce._tables import as_text as as_text
 from darn.reproduce._tables import lines as lines
 from darn.reproduce._tables import markdown as markdown

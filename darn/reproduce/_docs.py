@@ -3,19 +3,22 @@
 import re
 from pathlib import Path
 
+from darn import atari
 from darn.errors import DarnError
 from darn.files import atomic
 from darn.reproduce._claims import claims
 from darn.reproduce._results import read_all
-from darn.reproduce._tables import markdown
+from darn.reproduce._tables import as_markdown, markdown
 
 DOCUMENTS = ("README.md", "docs/results.md")
 _BLOCK = re.compile(r"(<!-- results: ([\w ]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
-def _block(what: str, found: dict[str, dict]) -> str:
-    """`table1`, `table2`, either with `ours` for the rows of ours alone, or `claims`."""
+def _block(what: str, found: dict[str, dict], results: Path) -> str:
+    """`table1`, `table2`, either with `ours` for the rows of ours alone, `atari` or `claims`."""
     name, _, some = what.partition(" ")
+    if name == "atari":
+        return as_markdown(*atari.table(atari.rows(results)))
     if name == "claims":
         body = [f"| {c.text} | {c.verdict} | {c.figures} |" for c in claims(found)]
         return "\n".join(["| the paper says | here | figures |", "|---|---|---|", *body])
@@ -25,7 +28,7 @@ def _block(what: str, found: dict[str, dict]) -> str:
 def documented(text: str, results: Path) -> str:
     """A document with its blocks as the results have them."""
     found = read_all(results)
-    return _BLOCK.sub(lambda m: f"{m[1]}{_block(m[2], found)}\n{m[3]}", text)
+    return _BLOCK.sub(lambda m: f"{m[1]}{_block(m[2], found, results)}\n{m[3]}", text)
 
 
 def document(root: Path) -> list[Path]:

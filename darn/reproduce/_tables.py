@@ -65,10 +65,8 @@ def lines(table: str, found: dict[str, dict]) -> list[str]:
     header, body = grid(table, found)
     short = {NOT_RUN: "-", NO_DATA: "no data"} if table == "table1" else {}
     body = [[short.get(c, c) for c in r] for r in body]
-    widths = [max(len(r[i]) for r in [header, *body]) for i in range(len(header))]
-    text = lambda r: "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))).rstrip()  # noqa: E731
     note = [f"-: {NOT_RUN}; no data: {NO_DATA} (RCV1)"] if short else []
-    return [text(header), *map(text, body), "", "test rows, nats; ± 95% of the estimate's own noise", *note]
+    return [*as_text(header, *body), "", "test rows, nats; ± 95% of the estimate's own noise", *note]
 
 
 def markdown(table: str, found: dict[str, dict], *, only_ours: bool = False) -> str:
@@ -80,5 +78,18 @@ def markdown(table: str, found: dict[str, dict], *, only_ours: bool = False) -> 
         if table == "table1":  # the paper's line of a method goes with ours
             have = {r[0] for r in body if r[1] == "darn"}
             body = [r for r in body if r[0] in have]
+    return as_markdown(header, *body)
+
+
+def as_text(*rows: list[str]) -> list[str]:
+    """Rows in columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))).rstrip()
+        for r in rows
+    ]
+
+
+def as_markdown(header: list[str], *body: list[str]) -> str:
     rule = ["---", *["---:"] * (len(header) - 1)]
     return "\n".join("| " + " | ".join(r) + " |" for r in [header, rule, *body])
