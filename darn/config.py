@@ -47,6 +47,7 @@ class Training:
     log_q: str = option("sampled", "the log q term", ("sampled", "entropy"))
     n_samples: int = option(1, "encodings of each datum in a step")
     sparsity: float = option(0.0, "share of stochastic units to be active, held by a price on activity; 0: free")
+    warmup: float = option(0.0, "share of the run over which the cost of the code, L(h), rises to its full weight")
     optimizer: str = option(
         "rmsprop_graves", "rmsprop_graves, or an optax optimiser that takes a learning rate alone, such as adam"
     )

@@ -28,9 +28,11 @@ class DescriptionLength(eqx.Module):
     def total(self) -> Array:
         return sum(self.h, start=self.x_given_h)
 
-    def priced(self, price: Float[Array, " L"]) -> Array:
-        """The total with the sparsity term of fDARN: `price` nats for each active unit, layer by layer."""
-        return sum((price[k] * n for k, n in enumerate(self.active)), start=self.total)
+    def priced(self, price: Float[Array, " L"], warm: Float[Array, ""] | float = 1.0) -> Array:
+        """What training lowers: the total with the sparsity term of fDARN, `price` nats for each active unit of each
+        layer, and with the code's cost at `warm` of its weight."""
+        start = self.total if isinstance(warm, float) and warm == 1.0 else self.x_given_h + warm * sum(self.h)
+        return sum((price[k] * n for k, n in enumerate(self.active)), start=start)
 
 
 def _frozen(tree):
@@ -79,19 +81,19 @@ Loss = Callable[..., tuple[Float[Array, ""], DescriptionLength]]
 
 
 def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "sampled") -> Loss:
-    """The loss `(model, x, context, price, *, key)` of one datum for a named gradient estimator.
+    """The loss `(model, x, context, price, warm=1.0, *, key)` of one datum for a named gradient estimator.
 
     `price` is the sparsity term of fDARN: nats charged for each active unit of each stochastic layer (an array of
-    n_layers prices; zeros for none).
+    n_layers prices; zeros for none). `warm`: how much the code's cost counts, see `Training.warmup`.
     """
     if estimator in LOCAL:
         bit = LOCAL[estimator]
 
-        def local(model, x, context, price, *, key):
+        def local(model, x, context, price, warm=1.0, *, key):
             one = lambda k: description_length(model, x, context, key=k, bit=bit, log_q=log_q)  # noqa: E731
             # Deriving a key costs as much as drawing a layer of bits: none is derived that is not needed.
             dl = one(key) if n_samples == 1 else _mean(jax.vmap(one)(jax.random.split(key, n_samples)))
-            return dl.priced(price), dl
+            return dl.priced(price, warm), dl
 
         return local
     return {"reinforce": _reinforce, "disarm": _disarm}[estimator](n_samples)
@@ -107,7 +109,7 @@ def _reinforce(n_samples: int) -> Loss:
     """Score function over K encodings, each with the mean of the others as its baseline. Unbiased."""
     K = max(n_samples, 2)
 
-    def loss(model, x, context, price, *, key):
+    def loss(model, x, context, price, warm=1.0, *, key):
         k_h, k_p = jax.random.split(key)
 
         def one(k):
@@ -115,9 +117,9 @@ def _reinforce(n_samples: int) -> Loss:
             return _through(model, x, context, h, key=k_p), model.log_q(h, x, context)
 
         dl, log_q = jax.vmap(one)(jax.random.split(k_h, K))
-        f = lax.stop_gradient(dl.priced(price))
-        advantage = (f - jnp.mean(f)) * K / (K - 1)
-        return jnp.mean(dl.total + advantage * log_q), _mean(dl)
+        f = dl.priced(price, warm)
+        advantage = lax.stop_gradient((f - jnp.mean(f)) * K / (K - 1))
+        return jnp.mean(f + advantage * log_q), _mean(dl)
 
     return loss
 
@@ -130,9 +132,9 @@ def _disarm(n_samples: int) -> Loss:
     n_pairs = max(n_samples // 2, 1)
     no_bits = make_loss("darn", n_samples=n_samples)
 
-    def loss(model, x, context, price, *, key):
+    def loss(model, x, context, price, warm=1.0, *, key):
         if not model.n_layers:
-            return no_bits(model, x, context, price, key=key)
+            return no_bits(model, x, context, price, warm, key=key)
         k_pairs, k_p = jax.random.split(key)
 
         def finish(h, k, key):
@@ -155,13 +157,13 @@ def _disarm(n_samples: int) -> Loss:
                     _through(model, x, context, finish((*h, y), k + 1, k_y), key=k_p)
                     for y, k_y in ((first, k_1), (second, k_2))
                 ]
-                f1, f2 = (lax.stop_gradient(dl.priced(price)) for dl in pair)
+                f1, f2 = (lax.stop_gradient(dl.priced(price, warm)) for dl in pair)
                 weight = 0.5 * (f1 - f2) * (first - second) * jax.nn.sigmoid(jnp.abs(a))
                 surrogate = surrogate + jnp.dot(lax.stop_gradient(weight), a)
                 lengths += pair
                 h = (*h, lax.stop_gradient(first))
             dl = _mean(jax.tree.map(lambda *v: jnp.stack(v), *lengths))
-            return surrogate + dl.total, dl
+            return surrogate + dl.priced(price, warm), dl
 
         surrogate, dl = jax.vmap(one)(jax.random.split(k_pairs, n_pairs))
         return jnp.mean(surrogate), _mean(dl)

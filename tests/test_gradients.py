@@ -113,22 +113,23 @@ def make_stack(encoder="factorial"):
     return randomised(zoo.build(arch, 4, key=jax.random.key(0)), 3, scale=0.5)
 
 
-def expected_loss(model, x):
-    """The priced description length, summed over every code."""
+def expected_loss(model, x, warm=1.0):
+    """The priced description length, summed over every code; the code's cost at `warm` of its weight."""
     codes = jnp.asarray(states(sum(model.n_h)))
 
     def one(code):
         h = tuple(jnp.split(code, np.cumsum(model.n_h)[:-1]))
         q = model.log_q(h, x)
         price = sum(p * jnp.sum(v) for p, v in zip(PRICE, h))
-        return jnp.exp(q) * (q - model.log_p(x, h) + price)
+        x_given_h, *above = model.log_p_layers(x, h)
+        return jnp.exp(q) * (warm * (q - sum(above)) - x_given_h + price)
 
     return jnp.sum(jax.vmap(one)(codes))
 
 
 @eqx.filter_jit
-def _truth(model):
-    return eqx.filter_grad(expected_loss)(model, jnp.asarray(X))
+def _truth(model, warm=1.0):
+    return eqx.filter_grad(expected_loss)(model, jnp.asarray(X), warm)
 
 
 @lru_cache
@@ -155,14 +156,14 @@ def flat(gradient):
 
 
 @lru_cache
-def sampler(estimator, log_q, n_samples):
+def sampler(estimator, log_q, n_samples, warm=1.0):
     """Gradients at many seeds, compiled once for all weights: (seeds, weights) of encoder and of decoder."""
     loss = make_loss(estimator, n_samples=n_samples, log_q=log_q)
 
     @eqx.filter_jit
     def gradients(model, keys):
         def one(key):
-            at_key = lambda m: loss(m, jnp.asarray(X), None, jnp.asarray(PRICE), key=key)  # noqa: E731
+            at_key = lambda m: loss(m, jnp.asarray(X), None, jnp.asarray(PRICE), warm, key=key)  # noqa: E731
             g, dl = eqx.filter_grad(at_key, has_aux=True)(model)
             return ravel_pytree(g.encoder)[0], ravel_pytree(g.decoder)[0], dl.total
 
@@ -238,6 +239,19 @@ def test_several_samples_have_the_same_mean_and_less_noise(estimator, log_q):
         assert b.var(axis=0).sum() < (0.4 if estimator in LOCAL else 0.75) * a.var(axis=0).sum()
     error = (one[2].var() / len(one[2]) + four[2].var() / len(four[2])) ** 0.5
     assert abs(one[2].mean() - four[2].mean()) < 4 * error
+
+
+@cases
+def test_the_codes_cost_counts_as_much_as_it_should(estimator, log_q):
+    """Whatever its weight, the gradient is that of the enumerated loss, and the reported length is the whole one."""
+    model, _ = stack("random")
+    keys = jax.random.split(jax.random.key(17), 4000)
+    found = sampler(estimator, log_q, 1, 0.25)(model, keys)
+    encoder, decoder = flat(_truth(model, 0.25))
+    assert hotelling(np.asarray(found[1], np.float64), decoder) > ENOUGH
+    if estimator not in LOCAL:
+        assert hotelling(np.asarray(found[0], np.float64), encoder) > ENOUGH
+    np.testing.assert_allclose(found[2], sampled(estimator, log_q, "random", 1, 4000)[2], rtol=1e-5)
 
 
 @pytest.mark.parametrize("estimator", ["darn", "reinforce"])

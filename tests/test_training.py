@@ -445,3 +445,26 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DarnError, match="cannot write"):
         go(small(), BASE, folder=tmp_path / "file")
+
+
+@pytest.mark.parametrize("noise", ["none", "matrix"])
+def test_the_cost_of_the_code_rises_to_its_full_weight(noise):
+    """At first the encoder hears nothing of L(h); after its share of the run a step is that of one without warm-up."""
+    model = small()
+    batch = replace(take(DeviceRows.put(PATTERNS), jnp.arange(10)), noise_key=jax.random.key(2))
+    programs = {w: Program(model, replace(BASE, noise=noise, warmup=w, epochs=10), len(PATTERNS)) for w in (0.0, 0.5)}
+
+    def after(at: int, warmup: float):
+        start = replace(programs[warmup].start(model), step=jnp.asarray(at, jnp.int32))
+        state, metrics = jax.jit(programs[warmup].step)(start, batch)
+        return state.params, metrics
+
+    n = programs[0.0].n_steps
+    for a, b in zip(*(jax.tree.leaves(after(n // 2, w)) for w in (0.0, 0.5))):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    (cold, said), (plain, honest) = after(0, 0.5), after(0, 0.0)
+    prior = lambda p: p.decoder[1].layer.b - model.decoder[1].layer.b  # noqa: E731
+    assert np.abs(prior(plain)).max() > 1e-4
+    if noise == "none":
+        assert np.all(prior(cold) == 0)
+    np.testing.assert_allclose(said["bound"], honest["bound"], rtol=1e-6)  # what is reported is the whole length

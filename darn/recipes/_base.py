@@ -143,6 +143,7 @@ _RANGES = [
     ("l1", lambda v: 0 <= v < math.inf, "0 or more"),
     ("noise_sigma", lambda v: 0 < v < math.inf, "above 0"),
     ("noise_lr", lambda v: 0 <= v < 1, "between 0 and 1"),
+    ("warmup", lambda v: 0 <= v <= 1, "between 0 and 1"),
     ("noise_warmup", lambda v: 0 <= v <= 1, "between 0 and 1"),
 ]
 

@@ -110,7 +110,7 @@ def _stored(row: Row, results: Path) -> tuple[float, dict] | None:
         return None
     info = open_run(file).info
     training = info.get("training")
-    if training is None or info["recipe"] != recipe.to_json():
+    if training is None or Recipe.from_json(info["recipe"]) != recipe:
         return None
     notes = {k: training[k] for k in ("valid_bound", "epochs")} | {"best_epoch": training["epoch"]}
     return training["seconds"], notes | {"made": info["made"], "curve": []}

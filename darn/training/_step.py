@@ -129,14 +129,15 @@ class Program:
         self.batch = min(config.batch, n_train)
         self.steps_per_epoch = max(n_train // self.batch, 1)
         self.dynamic = dynamic
-        self.optimizer = make_optimizer(config, self.steps_per_epoch * config.epochs)
+        self.n_steps = self.steps_per_epoch * config.epochs
+        self.optimizer = make_optimizer(config, self.n_steps)
         self.loss = make_loss(config.estimator, n_samples=config.n_samples, log_q=config.log_q)
         noise = config.noise
         self.noise = None if noise == "none" else WeightNoise(model, n_train, noise, config.noise_on)
         self.static = eqx.partition(model, eqx.is_inexact_array)[1]
         self.target = config.sparsity * jnp.asarray(model.n_h, jnp.float32) if _asked(config.sparsity) else None
         weights = sum(w.size for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
-        options = compiling(weights * self.batch * self.steps_per_epoch * config.epochs)
+        options = compiling(weights * self.batch * self.n_steps)
         self.epochs = jax.jit(self._epochs, donate_argnums=0, compiler_options=options)
         self.bound = jax.jit(self._bound, static_argnames="n_samples", compiler_options=options)
 
@@ -173,10 +174,12 @@ class Program:
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update; (the new state, the batch's description length and its parts)."""
+        # Upper layers that cost before they serve are silenced, and stay so.
+        warm = self._risen(state, self.config.warmup)
 
         def mean_loss(params):
             model = self.model(params)
-            one = lambda x, context, key: self.loss(model, x, context, state.price, key=key)  # noqa: E731
+            one = lambda x, context, key: self.loss(model, x, context, state.price, warm, key=key)  # noqa: E731
             losses, dl = jax.vmap(one)(batch.x, batch.context, batch.keys)
             parts = jax.tree.map(lambda v: _mean(v, batch.weight), dl)
             return _mean(losses, batch.weight) + _penalty(model, self.config), parts
@@ -185,7 +188,7 @@ class Program:
         if self.noise is None:
             grads, dl = jax.grad(mean_loss, has_aux=True)(state.params)
         else:
-            grads, log_sigma, dl, share = self._with_noise(self.noise, state, batch)
+            grads, log_sigma, dl, share = self._with_noise(self.noise, state, batch, warm)
         updates, opt = self.optimizer.update(grads, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         average, price = state.average, state.price
@@ -197,24 +200,29 @@ class Program:
         state = TrainState(params, opt, average, price, state.step + 1, log_sigma)
         return state, _metrics(dl, active=self.target is not None, share=share)
 
-    def _with_noise(self, noise: WeightNoise, state: TrainState, batch: Batch):
+    def _risen(self, state: TrainState, share) -> Float[Array, ""] | float:
+        """How far what rises from 0 to 1 over this share of the run has come."""
+        if not _asked(share):
+            return 1.0
+        risen = jnp.minimum(state.step.astype(jnp.float32) / jnp.maximum(share * self.n_steps, 1e-6), 1.0)
+        return jnp.where(share > 0, risen, 1.0)  # of a sweep's models some may do without
+
+    def _with_noise(self, noise: WeightNoise, state: TrainState, batch: Batch, warm):
         """(gradient in mu, the new log sigma, description length, an example's share of L_C)."""
         if batch.noise_key is None:
             raise ValueError("a step with weight noise needs the batch's noise_key")
 
         def loss(weights, row: Batch):
-            found = self.loss(self.model(weights), row.x, row.context, state.price, key=row.keys)
+            found = self.loss(self.model(weights), row.x, row.context, state.price, warm, key=row.keys)
             return found if row.weight is None else jax.tree.map(lambda v: row.weight * v, found)
 
         how = self.config.noise_gradient
         rows = dataclasses.replace(batch, noise_key=None)
-        n_steps = self.steps_per_epoch * self.config.epochs
-        price = 1.0
-        if _asked(self.config.noise_warmup):  # weights that nothing holds yet would drown in noise and stay there
-            price = jnp.minimum(state.step.astype(jnp.float32) / (self.config.noise_warmup * n_steps), 1.0)
+        # Weights that nothing holds yet would drown in noise and stay there.
+        price = self._risen(state, self.config.noise_warmup)
         found = noise.gradients(loss, state.params, state.log_sigma, rows, key=batch.noise_key, how=how, price=price)
         penalty = jax.grad(lambda mu: _penalty(self.model(mu), self.config))(state.params)  # on what will be used
-        schedule = make_schedule(self.config, n_steps)
+        schedule = make_schedule(self.config, self.n_steps)
         rate = self.config.noise_lr * (schedule(state.step) / self.config.lr)
         log_sigma = noise.descend(state.log_sigma, found.log_sigma, rate)
         return jax.tree.map(jnp.add, found.mu, penalty), log_sigma, found.aux, found.share
