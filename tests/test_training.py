@@ -53,7 +53,7 @@ def go(model, config, **options):
 
 
 def take(rows, index, draw_key=None):
-    return rows.take(index).batch(jax.random.split(jax.random.key(1), len(index)), draw_key)
+    return rows.batch(index, jax.random.split(jax.random.key(1), len(index)), draw_key)
 
 
 # ---------------------------------------------------------------- optimiser

@@ -64,19 +64,17 @@ class DeviceRows(eqx.Module):
     def __len__(self) -> int:
         return self.values.shape[0]
 
-    def take(self, index: Int[Array, "..."]) -> "DeviceRows":
-        """The chosen rows, still packed, in the index's shape."""
-        return jax.tree.map(lambda a: a[index], self)
-
-    def batch(self, keys: PRNGKeyArray, draw_key=None) -> Batch:
-        """All rows, unpacked; `draw_key`: intensities become fresh bits (dynamic binarisation)."""
+    def batch(self, index: Int[Array, " B"], keys: PRNGKeyArray, draw_key=None) -> Batch:
+        """The chosen rows, unpacked; `draw_key`: intensities become fresh bits (dynamic binarisation)."""
+        values = self.values[index]
         if not self.grey:
-            x = jnp.unpackbits(self.values, axis=1, count=self.n).astype(jnp.float32)
+            x = jnp.unpackbits(values, axis=1, count=self.n).astype(jnp.float32)
         else:
-            x = self.values.astype(jnp.float32) / 255
+            x = values.astype(jnp.float32) / 255
             if draw_key is not None:
                 x = (jax.random.uniform(draw_key, x.shape) < x).astype(jnp.float32)
-        return Batch(x, self.context, keys, self.weight)
+        pick = lambda a: None if a is None else a[index]  # noqa: E731
+        return Batch(x, pick(self.context), keys, pick(self.weight))
 
 
 def _mean(value: Float[Array, " B"], weight: Float[Array, " B"] | None) -> Float[Array, ""]:
@@ -237,8 +235,8 @@ class Program:
         def one_step(carry, chosen):
             state, sums = carry
             key = jax.random.fold_in(draw_key, state.step) if self.dynamic else None
-            some, keys = chosen
-            batch = some.batch(keys, key)
+            index, keys = chosen
+            batch = rows.batch(index, keys, key)
             if self.noise is not None:
                 batch = dataclasses.replace(batch, noise_key=jax.random.fold_in(noise_key, state.step))
             state, metrics = self.step(state, batch)
@@ -248,8 +246,7 @@ class Program:
             order = jax.random.permutation(jax.random.fold_in(order_key, first + i), len(rows))[:used]
             # All the epoch's keys at once: deriving them step by step would be a tenth of a small model's step.
             keys = jax.random.split(jax.random.fold_in(bits_key, first + i), used)
-            # Rows are put in order once: picked step by step, they would be picked again wherever x is used.
-            chosen = rows.take(order.reshape(-1, self.batch)), keys.reshape(-1, self.batch)
+            chosen = tuple(v.reshape(-1, self.batch) for v in (order, keys))
             return lax.scan(one_step, carry, chosen)[0]
 
         each = (jnp.zeros(()),) * len(state.price)
@@ -271,7 +268,7 @@ class Program:
         def chunk(k):
             index = jnp.minimum(k * size + jnp.arange(size), len(rows) - 1)
             keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
-            batch = rows.take(index).batch(keys, jax.random.fold_in(draw_base, k) if self.dynamic else None)
+            batch = rows.batch(index, keys, jax.random.fold_in(draw_base, k) if self.dynamic else None)
             return jax.vmap(lambda x, c, k: loss(model, x, c, price, key=k)[1])(batch.x, batch.context, keys)
 
         dl = lax.map(chunk, jnp.arange(n_chunks))
