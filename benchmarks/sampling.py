@@ -29,7 +29,7 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
             f"sampling, {n} linear-autoregressive units, batch {batch}",
             "samples/s",
             sample(model, batch),
-            (compiled_draw(model, seed, batch), unit_by_unit(layer, key, batch), full),
+            (many(model, batch), compiled_draw(model, seed, batch), unit_by_unit(layer, key, batch), full),
             sizes={"n_x": n, "batch": batch},
         )
 
@@ -42,6 +42,13 @@ def repeated(name: str, once, batch: int) -> Way:
 def sample(model, batch: int) -> Way:
     """Ours, as a user calls it: rows end up in NumPy."""
     return repeated("darn.sampling.sample", lambda: sampling.sample(model, batch), batch)
+
+
+def many(model, batch: int, times: int = 20) -> Way:
+    """The same for many batches in one call: rows are copied while the device draws the next."""
+    return repeated(
+        "(ours, 20 batches in a call)", lambda: sampling.sample(model, times * batch, chunk=batch), times * batch
+    )
 
 
 def compiled_draw(model, seed: int, batch: int) -> Way:

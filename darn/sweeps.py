@@ -58,7 +58,7 @@ def run(
         groups = _plan(members, splits, programs, width)
         record = _new_record(recipe, grid, members, splits, groups)
         _write(out, record)
-    elif record["recipe"] != recipe.to_json() or record["grid"] != _plain(grid):
+    elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
         raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
     elif record["data"]["sha256"] != splits.sha256:
         raise DarnError(f"{recipe.data} has changed since {out} was started: start another sweep with another --out")

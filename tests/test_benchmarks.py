@@ -22,7 +22,7 @@ def test_quick_row(tmp_path, capsys):
     assert record["command"].startswith("python -m benchmarks --quick --only sampling")
     assert {"python", "jax", "jaxlib", "equinox", "optax", "torch", "numpy"} == set(record["versions"])
     (row,) = record["rows"]
-    assert len(row["ways"]) == 4
+    assert len(row["ways"]) == 5
     for way in row["ways"].values():
         assert len(way["seconds"]) == len(way["rates"]) == record["effort"]["repeats"]
         assert way["rate"] > 0
