@@ -4,12 +4,14 @@
     python -m benchmarks.codec coders                       ways to code a bit: numba, NumPy lanes, constriction
     python -m benchmarks.codec trips [--stacks 200 --sets 50]
     python -m benchmarks.codec memory                       peak memory for 10 MB and 100 MB of input
+    python -m benchmarks.codec exchange MINE [OTHER]        compresses into MINE, reads what another machine made
 
 Each writes results/bench/codec-NAME.json.
 """
 
 import argparse
 import bz2
+import hashlib
 import json
 import lzma
 import os
@@ -23,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from benchmarks.measure import ROOT, environment
+from benchmarks.measure import ROOT, device_name, environment
 
 # ---------------------------------------------------------------- sizes
 
@@ -295,6 +297,30 @@ def memory(args) -> dict:
     return found
 
 
+# ---------------------------------------------------------------- from machine to machine
+
+
+def exchange(args) -> dict:
+    """The first test rows compressed here, and another machine's file of them read."""
+    from darn import codec, runs
+
+    run = runs.open_run(args.model)
+    x = run.rows().take(slice(0, args.rows)).unpack()
+    mine = codec.compress(run.model, x)
+    args.mine.write_bytes(mine)
+    facts = {"rows": len(x), "bytes": len(mine), "sha256": hashlib.sha256(mine).hexdigest()}
+    facts["rows_come_back"] = bool(np.array_equal(codec.decompress(run.model, mine), x))
+    if args.other:
+        other = args.other.read_bytes()
+        back = bool(np.array_equal(codec.decompress(run.model, other), x))
+        facts["other"] = {
+            "sha256": hashlib.sha256(other).hexdigest(),
+            "same_bytes": other == mine,
+            "rows_come_back": back,
+        }
+    return facts
+
+
 def main(argv: list[str] | None = None) -> dict:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser("python -m benchmarks.codec", description=__doc__)
@@ -316,12 +342,20 @@ def main(argv: list[str] | None = None) -> dict:
     p = commands.add_parser("memory")
     p.add_argument("model", nargs="?", default=model)
     p.add_argument("--megabytes", type=int, nargs="+", default=[10, 100])
+    p = commands.add_parser("exchange")
+    p.add_argument("mine", type=Path)
+    p.add_argument("other", type=Path, nargs="?")
+    p.add_argument("--model", default=model)
+    p.add_argument("--rows", type=int, default=1000)
     for p in commands.choices.values():
         p.add_argument("--out", type=Path)
     args = parser.parse_args(argv)
     record = environment(" ".join(["python -m benchmarks.codec", *argv]), 0)
-    record |= {"sizes": sizes, "coders": coders, "trips": trips, "memory": memory}[args.name](args)
-    own = f"-{Path(args.model).stem}" if args.name == "sizes" else ""
+    ways = {"sizes": sizes, "coders": coders, "trips": trips, "memory": memory, "exchange": exchange}
+    record |= ways[args.name](args)
+    own = (
+        f"-{Path(args.model).stem}" if args.name == "sizes" else f"-{device_name()}" if args.name == "exchange" else ""
+    )
     out = args.out or ROOT / "results" / "bench" / f"codec-{args.name}{own}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")

@@ -25,6 +25,7 @@ from darn.codec._stack import Evaluator, StackCodec
 from darn.config import Architecture
 from darn.errors import DarnError
 from darn.model_file import load_model, save_model
+from darn.runs import open_run
 from darn.sampling import sample
 from darn.zoo import build
 
@@ -417,3 +418,15 @@ def test_a_saved_model_makes_the_same_bytes(tmp_path):
     save_model(tmp_path / "m.safetensors", row.model)
     again = load_model(tmp_path / "m.safetensors")[0]
     assert codec.compress(again, x, batch=16) == codec.compress(row.model, x, batch=16)
+
+
+def test_a_gpus_file_is_this_machines_file():
+    """A thousand MNIST rows compressed on an H200: they come back here, and compressed here make the same bytes."""
+    root = Path(__file__).parent.parent
+    made = (root / "results" / "bench" / "codec-h200.drn").read_bytes()
+    run = open_run(root / "results" / "models" / "mnist-500.safetensors")
+    if not (Path(os.environ.get("DARN_DATA", "")) / "binarized_mnist.npz").is_file():
+        pytest.skip("DARN_DATA has no binarized_mnist")
+    x = run.rows().take(slice(0, 1000)).unpack()
+    assert np.array_equal(codec.decompress(run.model, made), x)
+    assert codec.compress(run.model, x) == made
