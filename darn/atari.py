@@ -147,11 +147,18 @@ class Book:
         return {"png": str(path), "bounds": bounds}
 
     def _there(self, path: Path) -> dict | None:
-        return json.loads(path.read_text()) if path.exists() and not self.again else None
+        return _read(path) if path.exists() and not self.again else None
 
     def _write(self, path: Path, record: dict) -> None:
         with atomic(path) as temporary:
             temporary.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _read(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as e:
+        raise DarnError(f"{path} is not a readable result: restore it, or remove it to make it again") from e
 
 
 def _shape(splits: Splits) -> tuple[int, int]:
@@ -173,7 +180,7 @@ COLUMNS = {  # of the table: heading -> key of a game's row
 def rows(results: Path) -> dict[str, dict]:
     """The games' rows that are there."""
     paths = {game: results / "atari" / f"{game}.json" for game in ATARI_BOUNDS}
-    return {game: json.loads(p.read_text()) for game, p in paths.items() if p.exists()}
+    return {game: _read(p) for game, p in paths.items() if p.exists()}
 
 
 def table(found: dict[str, dict]) -> list[list[str]]:

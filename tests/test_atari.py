@@ -192,3 +192,6 @@ def test_what_is_there_is_not_made_again_unless_asked(tmp_path, monkeypatch, cap
     assert pong.split()[:3] == ["pong", "23.7", "18.2"]
     assert "27.0" in pong
     assert sum("not yet run" in line for line in lines) == 5
+    (tmp_path / "results" / "atari" / "pong.json").write_text("{")
+    assert cli.main(["reproduce", "atari", "--results", str(tmp_path / "results")]) == 2
+    assert "pong.json is not a readable result" in capsys.readouterr().err
