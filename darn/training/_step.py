@@ -172,7 +172,7 @@ class Program:
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update; (the new state, the batch's description length and its parts)."""
-        # Upper layers that cost before they serve are silenced, and stay so.
+        # Units that cost before they serve are silenced, and often stay so.
         warm = self._risen(state, self.config.warmup)
 
         def mean_loss(params):
