@@ -353,9 +353,8 @@ def main(argv: list[str] | None = None) -> dict:
     record = environment(" ".join(["python -m benchmarks.codec", *argv]), 0)
     ways = {"sizes": sizes, "coders": coders, "trips": trips, "memory": memory, "exchange": exchange}
     record |= ways[args.name](args)
-    own = (
-        f"-{Path(args.model).stem}" if args.name == "sizes" else f"-{device_name()}" if args.name == "exchange" else ""
-    )
+    own = {"sizes": lambda: f"-{Path(args.model).stem}", "exchange": lambda: f"-{device_name()}"}
+    own = own.get(args.name, str)()
     out = args.out or ROOT / "results" / "bench" / f"codec-{args.name}{own}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")

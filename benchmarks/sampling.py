@@ -47,7 +47,7 @@ def sample(model, batch: int) -> Way:
 def many(model, batch: int, times: int = 20) -> Way:
     """The same for many batches in one call: rows are copied while the device draws the next."""
     return repeated(
-        "(ours, 20 batches in a call)", lambda: sampling.sample(model, times * batch, chunk=batch), times * batch
+        f"(ours, {times} batches in a call)", lambda: sampling.sample(model, times * batch, chunk=batch), times * batch
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from darn import data, likelihood, provenance, report, runs, sampling
 from darn.data import Splits
 from darn.errors import DarnError
-from darn.files import atomic
+from darn.files import atomic, read_record
 from darn.model import Stack
 from darn.recipes import ATARI_BOUNDS, RECIPES, Recipe
 
@@ -147,18 +147,11 @@ class Book:
         return {"png": str(path), "bounds": bounds}
 
     def _there(self, path: Path) -> dict | None:
-        return _read(path) if path.exists() and not self.again else None
+        return read_record(path) if path.exists() and not self.again else None
 
     def _write(self, path: Path, record: dict) -> None:
         with atomic(path) as temporary:
             temporary.write_text(json.dumps(record, indent=1) + "\n")
-
-
-def _read(path: Path) -> dict:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable result: restore it, or remove it to make it again") from e
 
 
 def _shape(splits: Splits) -> tuple[int, int]:
@@ -180,7 +173,7 @@ COLUMNS = {  # of the table: heading -> key of a game's row
 def rows(results: Path) -> dict[str, dict]:
     """The games' rows that are there."""
     paths = {game: results / "atari" / f"{game}.json" for game in ATARI_BOUNDS}
-    return {game: _read(p) for game, p in paths.items() if p.exists()}
+    return {game: read_record(p) for game, p in paths.items() if p.exists()}
 
 
 def table(found: dict[str, dict]) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import re
 import tempfile
@@ -52,3 +53,14 @@ def cannot_write(path: str | Path, e: OSError) -> str:
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left on the disk for {path}: free some, or write elsewhere with --out"
     return f"cannot write {path}: {e.strerror or e}"
+
+
+def read_record(path: Path) -> dict:
+    """One JSON file of results."""
+    try:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("not an object")
+        return found
+    except (OSError, ValueError) as e:
+        raise DarnError(f"{path} is not a readable result: restore it, or make it again with --again") from e

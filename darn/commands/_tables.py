@@ -149,12 +149,13 @@ def _show_claims(args, results, found):
 
 
 def _show_costs(args, results, found):
-    from darn.reproduce import _costs, load
+    from darn.files import read_record
+    from darn.reproduce import _costs
 
     path = results / "costs" / "costs.json"
     if not path.exists():
         return None, ["not yet run: `darn reproduce costs --run` counts and times the samplers"]
-    record = load(path)
+    record = read_record(path)
     return record, _costs.lines(record)
 
 

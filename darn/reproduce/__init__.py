@@ -6,7 +6,6 @@ from darn.reproduce._docs import documented as documented
 from darn.reproduce._results import KEYS as KEYS
 from darn.reproduce._results import QUICK_EVERY as QUICK_EVERY
 from darn.reproduce._results import QUICK_SAMPLES as QUICK_SAMPLES
-from darn.reproduce._results import load as load
 from darn.reproduce._results import quick_line as quick_line
 from darn.reproduce._results import quick_of as quick_of
 from darn.reproduce._results import read as read

@@ -14,11 +14,12 @@ import numpy as np
 from darn import provenance, sparse
 from darn.config import Architecture
 from darn.errors import DarnError
+from darn.files import read_record
 from darn.model import Stack
 from darn.model_file import load_model
 from darn.recipes import MNIST, PAPER
 from darn.reproduce._counted import count
-from darn.reproduce._results import load, model_of, write
+from darn.reproduce._results import model_of, write
 from darn.sampling import sample
 from darn.zoo import build
 
@@ -186,7 +187,7 @@ def trained(results: Path, n: int = 20, seconds: float = 0.5, progress=None) -> 
 def run(results: Path, *, again: bool = False, progress=None, **options) -> dict:
     """Measures into results/costs/costs.json, family by family: an interrupted run goes on, `again` starts anew."""
     path = results / "costs" / "costs.json"
-    rows = load(path)["rows"] if path.exists() and not again else []
+    rows = read_record(path)["rows"] if path.exists() and not again else []
     origin = {
         "device": provenance.device(),
         "versions": provenance.versions(),

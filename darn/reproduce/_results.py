@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from darn.errors import DarnError
-from darn.files import atomic
+from darn.files import atomic, read_record
 from darn.recipes import PAPER, Row
 
 KEYS = (
@@ -43,26 +42,15 @@ def model_of(results: Path, row: Row) -> Path:
     return results / "models" / f"{row.name}.safetensors"
 
 
-def load(path: Path) -> dict:
-    """One file of results."""
-    try:
-        found = json.loads(path.read_text())
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-        return found
-    except (OSError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable result: write it again with --run, or restore it") from e
-
-
 def read(results: Path) -> dict[str, dict]:
     """Every row of ours that is there, by name."""
-    return {row.name: load(p) for row in PAPER if (p := path_of(results, row)).exists()}
+    return {row.name: read_record(p) for row in PAPER if (p := path_of(results, row)).exists()}
 
 
 def read_all(results: Path) -> dict[str, dict]:
     """The rows by name, and the counted costs of sampling as "costs" where they are there."""
     costs = results / "costs" / "costs.json"
-    return read(results) | ({"costs": load(costs)} if costs.exists() else {})
+    return read(results) | ({"costs": read_record(costs)} if costs.exists() else {})
 
 
 def write(path: Path, record: dict) -> None:
@@ -82,7 +70,7 @@ def quick_of(model: str | Path) -> dict | None:
     for row in PAPER:
         path = path_of(model.parent.parent, row)
         if row.name == model.stem and model.parent.name == "models" and path.exists():
-            return load(path).get("quick")
+            return read_record(path).get("quick")
     return None
 
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from darn import baselines, data, likelihood, provenance, rbm, sampling
 from darn.errors import DarnError
+from darn.files import read_record
 from darn.model import Stack
 from darn.model_file import save_model
 from darn.recipes import MNIST, NOT_AT_HAND, RECIPES, Recipe, Row, override
-from darn.reproduce._results import QUICK_EVERY, QUICK_SAMPLES, lacking, load, model_of, path_of, write
+from darn.reproduce._results import QUICK_EVERY, QUICK_SAMPLES, lacking, model_of, path_of, write
 from darn.runs import Run, describe_data, load_data, open_run, scored_rows, train
 
 
@@ -64,7 +65,7 @@ def run_row(
         raise DarnError(f"{row.name} cannot be run: {why}")
     path = path_of(results, row)
     if path.exists() and not again:
-        record = load(path)
+        record = read_record(path)
         return _complete(row, record, results, path) if lacking(record) else record
     if again and (runs / row.name).exists():
         shutil.rmtree(runs / row.name)

@@ -198,12 +198,9 @@ class Program:
         state = TrainState(params, opt, average, price, state.step + 1, log_sigma)
         return state, _metrics(dl, active=self.target is not None, share=share)
 
-    def _risen(self, state: TrainState, share) -> Float[Array, ""] | float:
+    def _risen(self, state: TrainState, share: float) -> Float[Array, ""] | float:
         """How far what rises from 0 to 1 over this share of the run has come."""
-        if not _asked(share):
-            return 1.0
-        risen = jnp.minimum(state.step.astype(jnp.float32) / jnp.maximum(share * self.n_steps, 1e-6), 1.0)
-        return jnp.where(share > 0, risen, 1.0)  # of a sweep's models some may do without
+        return jnp.minimum(state.step.astype(jnp.float32) / (share * self.n_steps), 1.0) if share else 1.0
 
     def _with_noise(self, noise: WeightNoise, state: TrainState, batch: Batch, warm):
         """(gradient in mu, the new log sigma, description length, an example's share of L_C)."""
