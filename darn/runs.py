@@ -97,8 +97,8 @@ load = open_run  # `darn.load("mnist-500")`
 
 
 def load_data(recipe: Recipe) -> data.Splits:
-    """The recipe's data, made binary as it says."""
-    return data.load(
+    """The recipe's data, made binary as it says, and no more of them than it says."""
+    splits = data.load(
         recipe.data,
         binarize=recipe.binarize,
         threshold=recipe.threshold,
@@ -106,6 +106,8 @@ def load_data(recipe: Recipe) -> data.Splits:
         labels=recipe.labels,
         columns=_columns(recipe),
     )
+    few = lambda rows: rows.few(recipe.n_rows or len(rows))  # noqa: E731
+    return replace(splits, train=few(splits.train), valid=few(splits.valid))
 
 
 def sized(recipe: Recipe, given: dict) -> Recipe:

@@ -213,6 +213,8 @@ def test_tiny_is_small():
     assert small.encoder_d == (7, 8)
     assert small.decoder_d == ()
     assert small.epochs == 2
+    assert small.n_rows == 1000
+    assert dataclasses.replace(deep, n_rows=7).tiny().n_rows == 7
 
 
 @pytest.mark.parametrize(

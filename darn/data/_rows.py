@@ -57,6 +57,12 @@ class Rows:
         pick = lambda a: None if a is None else a[index]  # noqa: E731
         return Rows(self.values[index], self.n, self.grey, pick(self.context), pick(self.labels), pick(self.weights))
 
+    def few(self, n: int) -> Rows:
+        """n of the rows, drawn at random but always the same, in their order; all, where there are no more."""
+        if n >= len(self):
+            return self
+        return self.take(np.sort(np.random.default_rng(0).choice(len(self), n, replace=False)))
+
     @staticmethod
     def from_array(X, *, context=None) -> Rows:
         """Packs an array of 0/1 in any numeric or bool type; refuses everything else."""

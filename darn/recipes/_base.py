@@ -24,6 +24,7 @@ class Recipe(Architecture, Training):
     categorical: str | None = option(None, "of a table: 'auto', or the columns to take as categories, by name")
     drop: str | None = option(None, "of a table: columns to leave out, by name")
     weights: str | None = option(None, "of a table: the column that says how much each row counts in training")
+    n_rows: int = option(0, "train on no more than so many rows, drawn at random, and validate likewise; 0: on all")
     promise: str = option("", "what the recipe is for: the paper's row, its number, ours")
     paper_nll: float | None = option(None, "the paper's -log p on the test rows, nats")
     paper_bound: float | None = option(None, "the paper's bound on the test rows, nats")
@@ -42,6 +43,7 @@ class Recipe(Architecture, Training):
             n_components=min(self.n_components, 4),
             local=tuple(min(v, 4) if i % 3 == 2 else v for i, v in enumerate(self.local)),
             local_h=tuple(min(v, 2) if i % 3 == 2 else v for i, v in enumerate(self.local_h)),
+            n_rows=min(self.n_rows or 1000, 1000),
             epochs=2,
             validate_every=1,
         )
@@ -131,6 +133,7 @@ _RANGES = [
     ("momentum", lambda v: 0 <= v < 1, "between 0 and 1"),
     ("sparsity", lambda v: 0 <= v < 1, "between 0 and 1"),
     ("threshold", lambda v: 0 < v <= 1, "between 0 and 1"),
+    ("n_rows", lambda v: v >= 0, "0 or more"),
     ("seed", lambda v: 0 <= v < 2**31, "a number from 0 to 2147483647"),
     ("checkpoint_every", lambda v: v >= 0, "0 or more"),
     ("patience", lambda v: v >= 0, "0 or more"),
