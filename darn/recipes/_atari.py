@@ -25,16 +25,24 @@ _NETWORK = Recipe(
     average=0.999,
 )
 # Three stochastic layers: 7x7 and 21x21 local ones with local autoregression, 100 fully connected units on top, a price
-# on activity. Strides and filters are ours: 53x40 cells of 4, 14x10 cells of 8.
+# on activity. Strides and filters are ours: 53x40 cells of 4, 14x10 cells of 8; so are the ReLU layer below them and the
+# warm-up. Without the former the upper layers are never used: validation bound 134.7 nats, with it 48.7.
 _DEEP = dataclasses.replace(
     _NETWORK,
     data="atari/freeway",
     n_h=(100,),
-    local=(),
-    local_h=(7, 4, 4, 21, 4, 8),
+    local=(5, 2, 16),
+    local_h=(7, 2, 4, 21, 4, 8),
     ar_h=(7, 8),
     sparsity=0.05,
+    warmup=0.3,
 )
+# Where 20 epochs are too few. River Raid's validation bound is 169.6 nats after 20 epochs, 105.4 after 80 with weight
+# decay 3e-4, 110.0 with 1e-4.
+_LONGER: dict[str, dict] = {
+    "riverraid": {"epochs": 80, "validate_every": 4, "weight_decay": 3e-4},
+    "seaquest": {"epochs": 40, "validate_every": 4, "weight_decay": 1e-4},
+}
 
 ATARI: dict[str, Recipe] = {
     f"atari/{game}": dataclasses.replace(
@@ -42,6 +50,7 @@ ATARI: dict[str, Recipe] = {
         data=f"atari/{game}",
         paper_bound=bound,
         promise=f"Figure 3, {game}: bound {bound} nats",
+        **_LONGER.get(game, {}),
     )
     for game, bound in ATARI_BOUNDS.items()
 }
