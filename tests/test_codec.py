@@ -276,14 +276,14 @@ def test_round_trips_over_random_stacks():
 # ---------------------------------------------------------------- the same bytes everywhere
 
 
-def small_blocks(monkeypatch, rows, n_x):
-    monkeypatch.setattr(_blocks, "BLOCK_BITS", rows * n_x)
+def small_blocks(monkeypatch, rows):
+    monkeypatch.setattr(_blocks, "rows_per_block", lambda n_x: rows)
 
 
 @pytest.mark.parametrize("name", ["1 linear, linear encoder", "1 nade, nade encoder"])
 def test_no_batch_size_or_number_of_workers_changes_a_byte(name, monkeypatch):
     model = make_model(name)[0]
-    small_blocks(monkeypatch, 40, model.n_x)
+    small_blocks(monkeypatch, 40)
     x = rows_of(model.n_x, 100)
     data = {codec.compress(model, x, batch=b, workers=w) for b, w in ((1, 1), (7, 2), (1000, 3))}
     assert len(data) == 1
@@ -346,11 +346,9 @@ def a_file():
     """(codec, rows, bytes) of a small file of three blocks."""
     row = row_codec("1 factorial")
     x = rows_of(row.model.n_x, 30)
-    held, _blocks.BLOCK_BITS = _blocks.BLOCK_BITS, 10 * row.model.n_x
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        small_blocks(patch, 10)
         return row, x, written(row, x)[0]
-    finally:
-        _blocks.BLOCK_BITS = held
 
 
 def test_every_damaged_byte_is_noticed():

@@ -6,6 +6,7 @@ from pathlib import Path
 from darn import atari
 from darn.errors import DarnError
 from darn.files import atomic
+from darn.reproduce import _bench
 from darn.reproduce._claims import claims
 from darn.reproduce._results import read_all
 from darn.reproduce._tables import as_markdown, markdown
@@ -15,10 +16,13 @@ _BLOCK = re.compile(r"(<!-- results: ([\w ]+) -->\n).*?(<!-- end of results -->)
 
 
 def _block(what: str, found: dict[str, dict], results: Path) -> str:
-    """`table1`, `table2`, either with `ours` for the rows of ours alone, `atari` or `claims`."""
+    """`table1`, `table2`, either with `ours` for the rows of ours alone, `atari`, `codec`, `speed` or `claims`."""
     name, _, some = what.partition(" ")
     if name == "atari":
         return as_markdown(*atari.table(atari.rows(results)))
+    if name in ("codec", "speed"):
+        header, body = {"codec": _bench.codec, "speed": _bench.speed}[name](results)
+        return as_markdown(header, *body)
     if name == "claims":
         body = [f"| {c.text} | {c.verdict} | {c.figures} |" for c in claims(found)]
         return "\n".join(["| the paper says | here | figures |", "|---|---|---|", *body])

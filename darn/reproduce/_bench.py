@@ -1,0 +1,51 @@
+"""Tables of what `benchmarks/` measured: compressed sizes beside the bound and other compressors, and speed."""
+
+from pathlib import Path
+
+from darn.files import read_record
+
+Table = tuple[list[str], list[list[str]]]
+
+
+def _records(results: Path, pattern: str) -> dict[str, dict]:
+    return {p.stem: read_record(p) for p in sorted((results / "bench").glob(pattern))}
+
+
+def codec(results: Path) -> Table:
+    """Compressed test rows: bytes of the whole file, and nats a row beside the model's bound and other compressors."""
+    header = ["of", "rows", "bytes", "nats a row", "the bound", "over it", "zpaq, primed", "xz -9e", "rows/s in, out"]
+    body = []
+    for name, r in _records(results, "codec-sizes-*.json").items():
+        others = [r["others"].get(other) for other in ("zpaq -m5, primed", "xz -9e")]
+        rates = (r["rows_a_second"][way] for way in ("encode", "decode"))
+        body.append(
+            [
+                name.removeprefix("codec-sizes-"),
+                f"{r['rows']:,}",
+                f"{r['bytes']:,}",
+                f"{r['nats_a_row']:.2f}",
+                f"{r['bound_nats_a_row']:.2f}",
+                f"{r['over_the_bound_bytes']:.0f} bytes, {r['over_the_bound_percent']:.2f}%",
+                *(f"{o['nats_a_row']:.2f}" if isinstance(o, dict) else "-" for o in others),
+                " / ".join(f"{v:,.0f}" for v in rates),
+            ]
+        )
+    return header, body
+
+
+def speed(results: Path) -> Table:
+    """What one would write instead, and how many times faster darn is in the same run."""
+    header = ["what", "on", "instead of darn", "its rate", "darn's", "times faster"]
+    body = []
+    for kind in ("training", "sampling"):
+        for r in _records(results, f"*-{kind}.json").values():
+            cpu = r["device"]["backend"] == "cpu"
+            device = f"{r['threads']['usable']} CPU cores" if cpu else r["device"]["kind"]
+            for row in r["rows"]:
+                rate = row["ways"][row["ours"]]["rate"]
+                for name, way in row["ways"].items():
+                    if name != row["ours"] and not name.startswith("("):  # in brackets: ours, in part
+                        times = f"{way['ours_is_times_faster']:.3g}"
+                        rates = [f"{v:,.0f} {row['unit']}" for v in (way["rate"], rate)]
+                        body.append([row["name"], device, name, *rates, times])
+    return header, body
