@@ -19,7 +19,7 @@ _EPOCHS = {"connect4": 300, "ocr_letters": 300, "rcv1": 200, "web": 300, MNIST: 
 # after 250 epochs): Adam, ReLU, one learning-rate curve down to nothing, averaged weights.
 _EONADE = {"activation": "relu", "optimizer": "adam", "lr": 1e-3, "schedule": "cosine", "average": 0.999, "patience": 0}
 # On UCI sets, (epochs, weight decay). Validation -log p with other weight decay: dna 84.4 with 1.7e-2 instead of 82.5,
-# mushrooms 9.83 with 1e-4 instead of 9.77, nips 271.1 with 3e-2 instead of 270.6; adult 13.21 with 2e-5 instead of 13.18.
+# mushrooms 9.83 with 1e-4 instead of 9.77, nips 271.1 with 3e-2 instead of 270.6, adult 13.21 with 2e-5, not 13.18.
 _EONADE_UCI = {
     "adult": (800, 6e-5),
     "connect4": (1000, 1.25e-5),
