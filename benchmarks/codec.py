@@ -29,6 +29,8 @@ from benchmarks.measure import ROOT, device_name, environment
 
 # ---------------------------------------------------------------- sizes
 
+MOST_TO_PRIME = 1 << 26  # bytes of training rows; zpaq -m5 takes a few seconds a megabyte
+
 
 def sheet(x: np.ndarray, shape) -> np.ndarray:
     """Rows as one bilevel page: a row a line, or where they are images as near a square of images as there is."""
@@ -73,6 +75,9 @@ def others(x: np.ndarray, train: bytes, shape) -> dict[str, dict | str]:
         for name, (program, size) in ways.items():
             if program and shutil.which(program) is None:
                 found[name] = "not installed"
+                continue
+            if name.endswith("primed") and len(train) > MOST_TO_PRIME:
+                found[name] = f"not measured: {len(train):,} bytes of training rows would take hours"
                 continue
             start = time.perf_counter()
             try:
