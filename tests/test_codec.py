@@ -280,6 +280,13 @@ def small_blocks(monkeypatch, rows):
     monkeypatch.setattr(_blocks, "rows_per_block", lambda n_x: rows)
 
 
+def test_blocks_are_large_enough_for_their_cost_and_small_enough_for_memory():
+    assert _blocks.rows_per_block(784) > 10_000
+    assert _blocks.rows_per_block(209 * 159) == 512
+    for n_x in (1, 784, 33_231, 10**6, 10**9):
+        assert 1 <= _blocks.rows_per_block(n_x) <= max(2**25 // n_x, 1)
+
+
 @pytest.mark.parametrize("name", ["1 linear, linear encoder", "1 nade, nade encoder"])
 def test_no_batch_size_or_number_of_workers_changes_a_byte(name, monkeypatch):
     model = make_model(name)[0]

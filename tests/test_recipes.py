@@ -219,6 +219,16 @@ def test_tiny_is_small():
     assert dataclasses.replace(deep, n_rows=7).tiny().n_rows == 7
 
 
+def test_n_rows_are_what_is_trained_on():
+    whole, few = (runs.load_data(override(RECIPES["digits"], {"n_rows": n})) for n in (0, 50))
+    assert [len(few.train), len(few.valid), len(few.test)] == [50, 50, len(whole.test)]
+    assert len(whole.train) == len(data.load("digits").train)
+    other = runs.load_data(override(RECIPES["digits"], {"n_rows": 50, "seed": 1}))
+    np.testing.assert_array_equal(few.train.values, other.train.values)  # so that a sweep over seeds compares
+    with pytest.raises(DarnError, match="--n_rows must be 0 or more"):
+        override(RECIPES["digits"], {"n_rows": -1})
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "given", "expected"),
     [

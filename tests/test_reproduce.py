@@ -54,6 +54,25 @@ def test_documents_show_what_the_results_say(name):
     assert reproduce.documented(text, RESULTS) == text, "run `darn reproduce docs`"
 
 
+def test_tables_of_the_benchmarks(tmp_path):
+    """Written down by hand from made-up files; nothing but a header where there are none."""
+    shown = lambda what: reproduce.documented(f"<!-- results: {what} -->\n<!-- end of results -->", tmp_path)  # noqa: E731
+    assert len(shown("codec").splitlines()) == len(shown("speed").splitlines()) == 4
+    (tmp_path / "bench").mkdir()
+    sizes = {"rows": 1000, "bytes": 5000, "nats_a_row": 27.726, "bound_nats_a_row": 27.6, "over_the_bound_bytes": 22.7}
+    sizes |= {"over_the_bound_percent": 0.456, "rows_a_second": {"decode": 20.0, "encode": 3000.4}}
+    sizes["others"] = {"packed": {"bytes": 9}, "xz -9e": {"nats_a_row": 50.0}, "z": {"nats_a_row": 29.0}, "y": "none"}
+    (tmp_path / "bench" / "codec-sizes-toys.json").write_text(json.dumps(sizes))
+    row = "| toys | 1,000 | 5,000 | 27.73 | 27.60 | 23 bytes, 0.46% | 50.00 | 29.00 z | 3,000 / 20 |"
+    assert shown("codec").splitlines()[3] == row
+    ways = {"ours": {"rate": 100.0}, "(ours, in part)": {"rate": 1.0}, "theirs": {"rate": 40.0}}
+    ways["theirs"]["ours_is_times_faster"] = 2.5
+    run = {"device": {"backend": "cpu", "kind": "cpu"}, "threads": {"usable": 2}}
+    run["rows"] = [{"name": "toy", "unit": "steps/s", "ours": "ours", "ways": ways}]
+    (tmp_path / "bench" / "cpu-training.json").write_text(json.dumps(run))
+    assert shown("speed").splitlines()[3:-1] == ["| toy | 2 CPU cores | theirs | 40 steps/s | 100 steps/s | 2.5 |"]
+
+
 def test_the_papers_rows_agree_with_the_recipes():
     assert len({r.name for r in PAPER}) == len(PAPER)
     for row in PAPER:

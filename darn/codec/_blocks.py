@@ -12,11 +12,11 @@ from darn.codec._stack import Lengths, StackCodec
 
 MOST_ROWS = 1024  # in a group
 BLOCK_BITS = 1 << 23  # of rows, about: a block of MNIST is some ten thousand rows
-LEAST_ROWS = 512  # a block costs some 35 bytes, which 250 frames of a game would feel: 0.3%
+LEAST_ROWS = 512  # where memory allows: a block costs some 40 bytes, which 250 frames of a game would feel
 
 
 def rows_per_block(n_x: int) -> int:
-    return max(BLOCK_BITS // n_x, LEAST_ROWS)
+    return max(BLOCK_BITS // n_x, min(LEAST_ROWS, 4 * BLOCK_BITS // n_x), 1)
 
 
 def encode(codec: StackCodec, x: np.ndarray, mask: np.ndarray | None = None) -> tuple[bytes, Lengths, int]:

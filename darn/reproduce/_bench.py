@@ -4,7 +4,7 @@ from pathlib import Path
 
 from darn.files import read_record
 
-Table = tuple[list[str], list[list[str]]]
+Table = list[list[str]]  # the header first
 
 
 def _records(results: Path, pattern: str) -> dict[str, dict]:
@@ -13,12 +13,11 @@ def _records(results: Path, pattern: str) -> dict[str, dict]:
 
 def codec(results: Path) -> Table:
     """Compressed test rows: bytes of the whole file, and nats a row beside the model's bound and other compressors."""
-    header = ["of", "rows", "bytes", "nats a row", "the bound", "over it", "xz -9e", "best other", "rows/s in, out"]
-    body = []
+    table = [["of", "rows", "bytes", "nats a row", "the bound", "over it", "xz -9e", "best other", "rows/s in, out"]]
     for name, r in _records(results, "codec-sizes-*.json").items():
         others = {k: o["nats_a_row"] for k, o in r["others"].items() if isinstance(o, dict) and "nats_a_row" in o}
         best = min(others, key=lambda k: others[k])
-        body.append(
+        table.append(
             [
                 name.removeprefix("codec-sizes-"),
                 f"{r['rows']:,}",
@@ -31,13 +30,12 @@ def codec(results: Path) -> Table:
                 " / ".join(f"{r['rows_a_second'][way]:,.0f}" for way in ("encode", "decode")),
             ]
         )
-    return header, body
+    return table
 
 
 def speed(results: Path) -> Table:
     """What one would write instead, and how many times faster darn is in the same run."""
-    header = ["what", "on", "instead of darn", "its rate", "darn's", "times faster"]
-    body = []
+    table = [["what", "on", "instead of darn", "its rate", "darn's", "times faster"]]
     for kind in ("training", "sampling"):
         for r in _records(results, f"*-{kind}.json").values():
             cpu = r["device"]["backend"] == "cpu"
@@ -48,5 +46,8 @@ def speed(results: Path) -> Table:
                     if name != row["ours"] and not name.startswith("("):  # in brackets: ours, in part
                         times = f"{way['ours_is_times_faster']:.3g}"
                         rates = [f"{v:,.0f} {row['unit']}" for v in (way["rate"], rate)]
-                        body.append([row["name"], device, name, *rates, times])
-    return header, body
+                        table.append([row["name"], device, name, *rates, times])
+    return table
+
+
+TABLES = {"codec": codec, "speed": speed}

@@ -20,9 +20,8 @@ def _block(what: str, found: dict[str, dict], results: Path) -> str:
     name, _, some = what.partition(" ")
     if name == "atari":
         return as_markdown(*atari.table(atari.rows(results)))
-    if name in ("codec", "speed"):
-        header, body = {"codec": _bench.codec, "speed": _bench.speed}[name](results)
-        return as_markdown(header, *body)
+    if name in _bench.TABLES:
+        return as_markdown(*_bench.TABLES[name](results))
     if name == "claims":
         body = [f"| {c.text} | {c.verdict} | {c.figures} |" for c in claims(found)]
         return "\n".join(["| the paper says | here | figures |", "|---|---|---|", *body])
