@@ -117,7 +117,9 @@ RECIPES: dict[str, Recipe] = {
     "mnist-10": _mnist_noise(10, 133.7, 140.86, lr=1e-4, epochs=200, validate_every=10),
     "mnist-16": _mnist_noise(16, 122.8, 130.94, lr=1e-4, epochs=200, validate_every=10),
     # Noise on the encoder, too, cost 0.8 nats of validation bound (88.8 after 300 epochs without, 89.7 after 600 with).
-    "mnist-500-noise": _mnist_noise(500, 84.13, 88.3, lr=1.5e-4, epochs=1000, noise_on="decoder"),
+    # Validation bound 89.47 without weight decay, best after a fifth of the run;
+    # with 2e-4 88.76 (after 850 epochs), with 4e-4 89.12.
+    "mnist-500-noise": _mnist_noise(500, 84.13, 88.3, lr=1.5e-4, weight_decay=2e-4, epochs=1000, noise_on="decoder"),
     # Every tanh layer hears all stochastic layers on its side (and in the encoder x); none is above the top layer.
     "mnist-deep": _mnist(
         "deep DARN, 12 x 80",
@@ -154,9 +156,10 @@ RECIPES: dict[str, Recipe] = {
         lr=1e-4,
         epochs=300,
     ),
-    # Two stochastic layers and wide nets: validation -log p 84.5 (300 samples) after 400 epochs.
+    # Two stochastic layers and wide nets. Validation bound with weight decay 4e-4: 88.67 after 1000 epochs; with 8e-4
+    # 88.12 and with 1.5e-3 88.34 after 500.
     "mnist-ours": _mnist(
-        "", (500, 200), 1000, promise="Table 2, DARN, ours: two stochastic layers", weight_decay=4e-4, epochs=1000
+        "", (500, 200), 1000, promise="Table 2, DARN, ours: two stochastic layers", weight_decay=8e-4, epochs=1000
     ),
 }
 
