@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from darn.config import Training
 from darn.model import Stack
@@ -43,6 +43,14 @@ class Batch(eqx.Module):
     noise_key: PRNGKeyArray | None = None  # of the noise on the weights, one draw for all the batch
 
 
+def _unpacked(values: UInt8[Array, "B bytes"], n: int) -> Float[Array, "B n"]:
+    """Bits as floats. A CPU looks each byte's up: shifting them out at every use costs 5% of MNIST's training step."""
+    if jax.default_backend() != "cpu":
+        return jnp.unpackbits(values, axis=1, count=n).astype(jnp.float32)
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
+    return jnp.asarray(bits)[values].reshape(len(values), -1)[:, :n]
+
+
 class DeviceRows(eqx.Module):
     """A split as it lies on the device: bits packed eight to a byte, or intensities a byte each."""
 
@@ -68,7 +76,7 @@ class DeviceRows(eqx.Module):
         """The chosen rows, unpacked; `draw_key`: intensities become fresh bits (dynamic binarisation)."""
         values = self.values[index]
         if not self.grey:
-            x = jnp.unpackbits(values, axis=1, count=self.n).astype(jnp.float32)
+            x = _unpacked(values, self.n)
         else:
             x = values.astype(jnp.float32) / 255
             if draw_key is not None:
