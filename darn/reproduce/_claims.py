@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from darn.recipes import PAPER, UCI
+from darn.recipes import NOT_AT_HAND, PAPER, UCI
+from darn.reproduce._tables import NO_DATA
 
-NOT_RUN = "not yet run"
+UNDECIDED = "undecided"
 _BASELINES = ("mob-", "rbm-", "fvsbn-", "nade-", "eonade-")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, and what we find: verdict "holds", "does not hold" or "not yet run"."""
+    """A sentence of the paper, and what we find: verdict "holds", "does not hold" or "undecided"."""
 
     text: str
     verdict: str
@@ -40,16 +41,19 @@ def _less(a: str, b: str, key_a: str = "nll", key_b: str = "nll", factor: float 
 
 
 def _four_sets(found):
-    wins, losses, unknown = [], [], []
+    wins, losses, ours, unknown = [], [], [], []
     for s in UCI:
         rivals = _values(found, *(p + s for p in _BASELINES))
         own = _values(found, s)
         if own is None or rivals is None:
-            unknown.append(s)
-        else:
-            (wins if own[0] < min(rivals) else losses).append(s)
-    said = "; ".join(f"{k}: {', '.join(v)}" for k, v in (("best on", wins), ("not on", losses)) if v)
-    said = said or f"needs DARN and all baselines, {', '.join(unknown)} incomplete"
+            unknown.append(f"{s} ({NO_DATA})" if s in NOT_AT_HAND else s)
+            continue
+        (wins if own[0] < min(rivals) else losses).append(s)
+        better = _values(found, f"{s}-ours")
+        if s in losses and better is not None and better[0] < min(rivals):
+            ours.append(s)
+    parts = (("best on", wins), ("not on", losses), ("on these with our stacks", ours), ("incomplete", unknown))
+    said = "; ".join(f"{k}: {', '.join(v)}" for k, v in parts if v)
     if len(wins) >= 4:
         return True, said
     return (None if len(wins) + len(unknown) >= 4 else False), said
@@ -107,6 +111,8 @@ def _straight_through(found):
     check = _less("mnist-500", "mnist-500-straight_through", "bound", "bound")
     holds, said = check(found)
     other = found.get("mnist-500-straight_through")
+    unbiased = [f"mnist-500-{e}" for e in ("reinforce", "disarm") if f"mnist-500-{e}" in found]
+    said = ", ".join([said, *(f"{n} bound {found[n]['bound']:.2f}" for n in unbiased)])
     # It works if it learns at all: far below the 206.7 nats of independent pixels.
     return (None if holds is None else holds and other is not None and other["bound"] < 120), said
 
@@ -130,5 +136,5 @@ def claims(found: dict[str, dict]) -> list[Claim]:
     out = []
     for text, check in _CLAIMS:
         holds, figures = check(found)
-        out.append(Claim(text, NOT_RUN if holds is None else "holds" if holds else "does not hold", figures))
+        out.append(Claim(text, UNDECIDED if holds is None else "holds" if holds else "does not hold", figures))
     return out
