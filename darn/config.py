@@ -61,6 +61,7 @@ class Training:
     batch: int = option(100, "rows in a minibatch")
     epochs: int = option(200, "passes over the training rows")
     weight_decay: float = option(0.0, "half this times the squared weights is added to the loss; biases are free")
+    decay_on: str = option("all", "whose weights decay", ("all", "encoder", "decoder"))
     l1: float = option(0.0, "this times the absolute autoregressive weights is added to the loss")
     noise: str = option(
         "none",

@@ -28,7 +28,7 @@ from darn.likelihood import exact
 from darn.model_file import load_model
 from darn.training import Program, fit, load_checkpoint, make_optimizer, rmsprop_graves, save_checkpoint
 from darn.training._optim import make_schedule, optimizer_names
-from darn.training._step import DeviceRows, excess
+from darn.training._step import DeviceRows, _penalty, excess
 
 # Each bit is linearly separable given those before it, so that even an FVSBN can know the four by heart.
 FOUR = np.array([[0, 0, 0, 1, 0, 1], [0, 1, 0, 1, 1, 0], [1, 1, 1, 0, 1, 0], [1, 0, 0, 0, 1, 1]], np.uint8)
@@ -188,6 +188,18 @@ def test_weight_decay_shrinks_matrices_and_l1_autoregression():
     assert np.max(np.abs(decayed.b)) > 0.05  # biases are free
     # the unused triangle is no weight of the model: L1 leaves it where it was
     np.testing.assert_array_equal(np.triu(sparse.W.W), np.triu(model.decoder[0].layer.W.W))
+
+
+@pytest.mark.parametrize("part", ["all", "encoder", "decoder"])
+def test_weight_decay_is_on_the_part_it_is_asked_for(part):
+    model = small((4,))
+    gradient = eqx.filter_grad(lambda m: _penalty(m, replace(BASE, weight_decay=0.3, decay_on=part)))(model)
+    for name in ("encoder", "decoder"):
+        pairs = list(zip(jax.tree.leaves(getattr(gradient, name)), jax.tree.leaves(getattr(model, name))))
+        assert any(w.ndim > 1 for _, w in pairs)
+        for g, w in pairs:
+            decays = w.ndim > 1 and part in ("all", name)
+            np.testing.assert_allclose(g, 0.3 * w if decays else 0 * w, rtol=1e-6)
 
 
 def test_averaged_weights_are_the_running_mean():

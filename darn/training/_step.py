@@ -96,10 +96,11 @@ def _asked(value) -> bool:
 
 
 def _penalty(model: Stack, config: Training) -> Float[Array, ""]:
-    """Weight decay on every weight matrix, L1 on the autoregressive ones."""
+    """Weight decay on the weight matrices, L1 on the autoregressive ones."""
     total = jnp.zeros(())
     if _asked(config.weight_decay):
-        weights = [w for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)) if w.ndim > 1]
+        part = model if config.decay_on == "all" else getattr(model, config.decay_on)
+        weights = [w for w in jax.tree.leaves(eqx.filter(part, eqx.is_inexact_array)) if w.ndim > 1]
         total += 0.5 * config.weight_decay * sum(jnp.sum(w * w) for w in weights)
     if _asked(config.l1):
         maps = jax.tree.leaves(model, is_leaf=lambda m: isinstance(m, AbstractCausalMap))
