@@ -46,6 +46,7 @@ class Training:
     estimator: str = option("darn", "gradient through bits", ("darn", "straight_through", "reinforce", "disarm"))
     log_q: str = option("sampled", "the log q term", ("sampled", "entropy"))
     n_samples: int = option(1, "encodings of each datum in a step")
+    weighted: bool = option(False, "the decoder learns from a datum's n_samples encodings by their importance weights")
     sparsity: float = option(0.0, "share of stochastic units to be active, held by a price on activity; 0: free")
     warmup: float = option(0.0, "share of the run over which the cost of the code, L(h), rises to its full weight")
     optimizer: str = option(

@@ -1,5 +1,6 @@
 """The expected description length, Eqs. (11) to (15), and what training differentiates to lower it."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -23,10 +24,16 @@ class DescriptionLength(eqx.Module):
     x_given_h: Float[Array, ""]  # L(x|h) = -log p(x|h), Eq. (11)
     h: tuple[Array, ...]  # L(h) = log q(h|x) - log p(h) by layer, Eq. (13): the bits-back cost of the code
     active: tuple[Array, ...]  # units of each layer that are on
+    weighted: Array | None = None  # the tighter bound of several encodings, where training lowers that one
 
     @property
     def total(self) -> Array:
         return sum(self.h, start=self.x_given_h)
+
+    @property
+    def bound(self) -> Array:
+        """What training lowers and choices go by."""
+        return self.total if self.weighted is None else self.weighted
 
     def priced(self, price: Float[Array, " L"], warm: Float[Array, ""] | float = 1.0) -> Array:
         """What training lowers: the total with the sparsity term of fDARN, `price` nats for each active unit of each
@@ -80,12 +87,15 @@ def _mean(tree):
 Loss = Callable[..., tuple[Float[Array, ""], DescriptionLength]]
 
 
-def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "sampled") -> Loss:
+def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "sampled", weighted: bool = False) -> Loss:
     """The loss `(model, x, context, price, warm=1.0, *, key)` of one datum for a named gradient estimator.
 
     `price` is the sparsity term of fDARN: nats charged for each active unit of each stochastic layer (an array of
-    n_layers prices; zeros for none). `warm`: how much the code's cost counts, see `Training.warmup`.
+    n_layers prices; zeros for none). `warm`: how much the code's cost counts, see `Training.warmup`. `weighted`: the
+    decoder lowers the bound of Burda, Grosse and Salakhutdinov (2016) over n_samples encodings, see `_weighted`.
     """
+    if weighted:
+        return _weighted(LOCAL[estimator], n_samples, log_q)
     if estimator in LOCAL:
         bit = LOCAL[estimator]
 
@@ -103,6 +113,30 @@ def _through(model, x, context, h, *, key=None) -> DescriptionLength:
     """The description length of x through a given h; the only live gradient is the decoder's."""
     q = _frozen_encoder(model).log_q_layers(h, x, context)
     return _parts(q, model.log_p_layers(x, h, context, key=key), h)
+
+
+def _weighted(bit: Estimator, n_samples: int, log_q: str) -> Loss:
+    """The decoder lowers -log of the mean of p(x,h)/q(h|x) over K encodings: each counts by its importance weight.
+
+    The encoder lowers the description length as ever, so that codes remain good for coding. The decoder's gradient is
+    unbiased.
+    """
+
+    def loss(model, x, context, price, warm=1.0, *, key):
+        coder = eqx.tree_at(lambda m: m.decoder, model, _frozen(model.decoder))
+
+        def one(k):
+            dl = description_length(coder, x, context, key=k, bit=bit, log_q=log_q)
+            h = lax.stop_gradient(model.encode(x, context, key=k))  # the same bits: compiled, they are drawn once
+            return dl, _through(model, x, context, h, key=jax.random.fold_in(k, _DECODER))
+
+        dl, learned = jax.vmap(one)(jax.random.split(key, n_samples))
+        log_w = lax.stop_gradient(-learned.total)
+        surrogate = jnp.mean(dl.priced(price, warm)) + jnp.dot(jax.nn.softmax(log_w), learned.priced(price, warm))
+        bound = jnp.log(n_samples) - jax.nn.logsumexp(log_w)
+        return surrogate, dataclasses.replace(_mean(dl), weighted=bound)
+
+    return loss
 
 
 def _reinforce(n_samples: int) -> Loss:

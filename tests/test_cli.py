@@ -449,6 +449,7 @@ FIELDS = {
     "mixture": ["--visible", "mixture"],
     "no code": ["--n_h", ""],
     "two layers": ["--n_h", "8,4", "--skip", "true"],
+    "weighted": ["--n_h", "8", "--n_samples", "3", "--weighted"],
     "intensity": ["--visible", "factorial", "--binarize", "intensity"],
     "dynamic": ["--visible", "factorial", "--binarize", "dynamic", "--n-d", ""],
 }

@@ -254,6 +254,49 @@ def test_the_codes_cost_counts_as_much_as_it_should(estimator, log_q):
     np.testing.assert_allclose(found[2], sampled(estimator, log_q, "random", 1, 4000)[2], rtol=1e-5)
 
 
+def weighted_bound(model, x):
+    """-log of the mean weight of two encodings, summed over every pair of codes."""
+    codes = jnp.asarray(states(sum(model.n_h)))
+
+    def logs(code):
+        h = tuple(jnp.split(code, np.cumsum(model.n_h)[:-1]))
+        return model.log_q(h, x), model.log_p(x, h)
+
+    log_q, log_p = jax.vmap(logs)(codes)
+    log_w = log_p - log_q
+    pairs = -(jnp.logaddexp(log_w[:, None], log_w[None]) - jnp.log(2.0))
+    return jnp.sum(jnp.exp(log_q[:, None] + log_q[None]) * pairs)
+
+
+@weights
+@pytest.mark.parametrize("log_q", ["sampled", "entropy"])
+def test_weighted_encodings(log_q, weights):
+    """The decoder's gradient is that of the enumerated bound; the encoder's that of the description length."""
+    model, _ = stack(weights)
+    truth = eqx.filter_jit(eqx.filter_value_and_grad(weighted_bound))(model, jnp.asarray(X))
+    loss = {w: make_loss("darn", n_samples=2, log_q=log_q, weighted=w) for w in (False, True)}
+
+    @eqx.filter_jit
+    def gradients(model, keys, weighted):
+        def one(key):
+            at_key = lambda m: loss[weighted](m, jnp.asarray(X), None, jnp.zeros(2), key=key)  # noqa: E731
+            g, dl = eqx.filter_grad(at_key, has_aux=True)(model)
+            return ravel_pytree(g.encoder)[0], ravel_pytree(g.decoder)[0], dl.bound, dl.total
+
+        return jax.vmap(one)(keys)
+
+    keys = jax.random.split(jax.random.key(17), N_SEEDS)
+    found, plain = ([np.asarray(v, np.float64) for v in gradients(model, keys, w)] for w in (True, False))
+    encoder, decoder, bound, total = found
+    assert hotelling(decoder, flat(truth[1])[1]) > ENOUGH
+    assert hotelling(plain[1], flat(truth[1])[1]) < 1e-6  # another bound has another gradient, and the test sees it
+    np.testing.assert_allclose(encoder, plain[0], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(total, plain[3], rtol=1e-5)
+    if log_q == "sampled":
+        assert np.all(bound <= total + 1e-5)  # Jensen
+    assert abs(bound.mean() - float(truth[0])) < 4 * bound.std() / len(bound) ** 0.5
+
+
 @pytest.mark.parametrize("estimator", ["darn", "reinforce"])
 def test_autoregressive_encoder(estimator):
     _, (encoder, decoder) = stack("random", "linear")

@@ -190,6 +190,14 @@ def test_weight_decay_shrinks_matrices_and_l1_autoregression():
     np.testing.assert_array_equal(np.triu(sparse.W.W), np.triu(model.decoder[0].layer.W.W))
 
 
+def test_weighted_encodings_are_judged_by_their_own_bound():
+    found = go(small((3,)), replace(BASE, lr=0.01, epochs=20, n_samples=4, weighted=True))
+    for row in found.history:
+        for part in (row["train"], row["valid"]):
+            assert part["bound"] < part["x_given_h"] + sum(part["h"])
+    assert found.bound == min(row["valid"]["bound"] for row in found.history) < found.history[0]["valid"]["bound"]
+
+
 @pytest.mark.parametrize("part", ["all", "encoder", "decoder"])
 def test_weight_decay_is_on_the_part_it_is_asked_for(part):
     model = small((4,))

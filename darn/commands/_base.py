@@ -49,7 +49,9 @@ class Commands:
             names = [f"--{f.name}"] + ([f"--{f.name.replace('_', '-')}"] if "_" in f.name else [])
             choices = f.metadata["choices"]
             text = f.metadata["help"] + (f": {', '.join(choices)}" if choices else "")
-            group.add_argument(*names, dest=f"field_{f.name}", metavar="V", help=text.replace("%", "%%"))
+            # "--skip" alone is "--skip true"
+            more = {"nargs": "?", "const": "true"} if f.type is bool or f.type == "bool" else {}
+            group.add_argument(*names, dest=f"field_{f.name}", metavar="V", help=text.replace("%", "%%"), **more)
 
 
 def say(args, facts, *lines: str) -> None:

@@ -164,6 +164,12 @@ def override(recipe: Recipe, values: dict) -> Recipe:
         raise DarnError("--log_q entropy needs --encoder factorial: other encoders have no closed form")
     if recipe.log_q == "entropy" and recipe.estimator not in ("darn", "straight_through"):
         raise DarnError(f"--log_q entropy goes with --estimator darn or straight_through, not {recipe.estimator}")
+    if recipe.weighted and not (recipe.n_h or recipe.local_h):
+        raise DarnError("--weighted needs a stochastic layer: give --n_h")
+    if recipe.weighted and (recipe.n_samples < 2 or recipe.estimator not in ("darn", "straight_through")):
+        raise DarnError("--weighted needs --n_samples 2 or more, and --estimator darn or straight_through")
+    if recipe.weighted and "eonade" in (recipe.visible, recipe.prior):
+        raise DarnError("--weighted does not go with eonade layers: their training has no log p(x, h), but an estimate")
     if recipe.sparsity and not (recipe.n_h or recipe.local_h):
         raise DarnError("--sparsity needs a stochastic layer: give --n_h")
     if recipe.estimator == "disarm" and not factorial:

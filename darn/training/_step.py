@@ -138,7 +138,8 @@ class Program:
         self.dynamic = dynamic
         self.n_steps = self.steps_per_epoch * config.epochs
         self.optimizer = make_optimizer(config, self.n_steps)
-        self.loss = make_loss(config.estimator, n_samples=config.n_samples, log_q=config.log_q)
+        how = {"n_samples": config.n_samples, "log_q": config.log_q, "weighted": config.weighted}
+        self.loss = make_loss(config.estimator, **how)
         noise = config.noise
         self.noise = None if noise == "none" else WeightNoise(model, n_train, noise, config.noise_on)
         self.static = eqx.partition(model, eqx.is_inexact_array)[1]
@@ -262,9 +263,12 @@ class Program:
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
 
     def _bound(self, params, rows: DeviceRows, n_samples: int, seed=None):
-        """The description length of every row, a mean over n_samples encodings; the same bits at every call."""
+        """The bound of every row, a mean over n_samples encodings, or that of as many as a step takes where these are
+        weighted; the same bits at every call."""
         model = self.model(params)
-        loss = make_loss("darn", n_samples=n_samples)
+        if self.config.weighted:
+            n_samples = self.config.n_samples
+        loss = make_loss("darn", n_samples=n_samples, weighted=self.config.weighted)
         size = max(min(500, len(rows), (1 << 28) // (model.width * n_samples)), 1)
         n_chunks = -(-len(rows) // size)
         price = jnp.zeros(model.n_layers)
@@ -284,7 +288,7 @@ class Program:
 
 def _metrics(dl: DescriptionLength, *, active: bool = True, share: Array | None = None) -> dict[str, Any]:
     # Counting active units at every step would cost a kernel of its own, so training does it only where it matters.
-    found = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h} | ({} if share is None else {"noise": share})
+    found = {"bound": dl.bound, "x_given_h": dl.x_given_h, "h": dl.h} | ({} if share is None else {"noise": share})
     return found | {"active": dl.active} if active else found
 
 
