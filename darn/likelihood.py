@@ -218,10 +218,12 @@ def importance(
     noise, not this bias. The effective sample size and the values at S/100 and S/10 show it.
     """
     _some(x)
-    # A frame of a game takes half a million floats, and a CPU's cache holds few of these.
-    size = max(min(rows_at_once, len(x), (1 << 28) // model.width), 1)
-    # Samples of each row drawn at once: what fits a CPU's cache, or half a gigabyte an array on an accelerator.
+    # At once: what fits a CPU's cache, or half a gigabyte an array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
+    # Four samples of a row share what depends on the row alone, as a NADE's running sums: twice as fast. Frames of a
+    # game are too wide for that; there many rows are better than few.
+    fours = floats // (4 * model.width)
+    size = max(min(rows_at_once, len(x), fours if fours >= 8 else (1 << 28) // model.width), 1)
     chunk = max(min(floats // (model.width * size), n_samples), 1)
     marks = sorted({max(n_samples // 100, 1), max(n_samples // 10, 1), n_samples})
     estimates = np.zeros((repeats, len(marks), len(x)))
