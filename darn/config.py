@@ -83,3 +83,8 @@ class Training:
     patience: int = option(0, "looks without improvement before stopping; 0: train to the end")
     checkpoint_every: float = option(60.0, "seconds between checkpoints")
     seed: int = option(0, "everything random follows from this")
+
+    @property
+    def bound_name(self) -> str:
+        """What the choice between weights goes by, in words."""
+        return f"validation bound of {self.n_samples} encodings" if self.weighted else "validation bound"

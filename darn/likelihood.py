@@ -220,8 +220,8 @@ def importance(
     _some(x)
     # At once: what fits a CPU's cache, or half a gigabyte an array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
-    # Four samples of a row share what depends on the row alone, as a NADE's running sums: twice as fast. Frames of a
-    # game are too wide for that; there many rows are better than few.
+    # Four samples of a row share what depends on the row alone, as a NADE's running sums: 1.5 times as fast. Frames of
+    # a game are too wide for that; there many rows are better than few.
     fours = floats // (4 * model.width)
     size = max(min(rows_at_once, len(x), fours if fours >= 8 else (1 << 28) // model.width), 1)
     chunk = max(min(floats // (model.width * size), n_samples), 1)

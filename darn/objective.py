@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import LOCAL, Estimator, bernoulli
-from darn.layers import Factorial
+from darn.layers import EoNADE, Factorial
 from darn.model import Stack
 from darn.random import uniform
 
@@ -24,16 +24,11 @@ class DescriptionLength(eqx.Module):
     x_given_h: Float[Array, ""]  # L(x|h) = -log p(x|h), Eq. (11)
     h: tuple[Array, ...]  # L(h) = log q(h|x) - log p(h) by layer, Eq. (13): the bits-back cost of the code
     active: tuple[Array, ...]  # units of each layer that are on
-    weighted: Array | None = None  # the tighter bound of several encodings, where training lowers that one
+    weighted: Array | None = None  # the tighter bound of several encodings, where the decoder lowers that one
 
     @property
     def total(self) -> Array:
         return sum(self.h, start=self.x_given_h)
-
-    @property
-    def bound(self) -> Array:
-        """What training lowers and choices go by."""
-        return self.total if self.weighted is None else self.weighted
 
     def priced(self, price: Float[Array, " L"], warm: Float[Array, ""] | float = 1.0) -> Array:
         """What training lowers: the total with the sparsity term of fDARN, `price` nats for each active unit of each
@@ -95,6 +90,8 @@ def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "samp
     decoder lowers the bound of Burda, Grosse and Salakhutdinov (2016) over n_samples encodings, see `_weighted`.
     """
     if weighted:
+        if estimator not in LOCAL or n_samples < 2:
+            raise ValueError(f"weighted takes 2 encodings or more and the estimator {' or '.join(LOCAL)}")
         return _weighted(LOCAL[estimator], n_samples, log_q)
     if estimator in LOCAL:
         bit = LOCAL[estimator]
@@ -119,10 +116,12 @@ def _weighted(bit: Estimator, n_samples: int, log_q: str) -> Loss:
     """The decoder lowers -log of the mean of p(x,h)/q(h|x) over K encodings: each counts by its importance weight.
 
     The encoder lowers the description length as ever, so that codes remain good for coding. The decoder's gradient is
-    unbiased.
+    unbiased. While the code's cost is warming up, encodings count by their weights at its full cost.
     """
 
     def loss(model, x, context, price, warm=1.0, *, key):
+        if any(isinstance(part.layer, EoNADE) for part in model.decoder):
+            raise ValueError("weighted does not go with EoNADE layers: their training has no log p(x, h)")
         coder = eqx.tree_at(lambda m: m.decoder, model, _frozen(model.decoder))
 
         def one(k):

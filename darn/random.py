@@ -1,9 +1,9 @@
-"""Uniform numbers, those of `jax.random.uniform`, in one kernel on a CPU too."""
+"""Random numbers and orders at the speed that a small model's training asks for on a CPU."""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
@@ -28,3 +28,17 @@ def uniform(key: PRNGKeyArray, n: int) -> Float[Array, " n"]:
         x1 = x1 + ks[(i + 2) % 3] + jnp.uint32(i + 1)
     # 23 random bits after the binary point of a float in [1, 2)
     return lax.bitcast_convert_type((x0 ^ x1) >> 9 | jnp.uint32(0x3F800000), jnp.float32) - 1
+
+
+def permutation(key: PRNGKeyArray, n: int) -> Int[Array, " n"]:
+    """The numbers below n in random order.
+
+    Each is sorted by random bits in front of its own, as one word. JAX sorts pairs, and twice over, which on a CPU is a
+    tenth of a small model's training step and two thirds of an EoNADE's. Words with equal random bits, at most a few
+    among a hundred, stand in their old order.
+    """
+    low = max(n - 1, 1).bit_length()
+    if low > 14:  # too few bits would be left to chance, and such a set's epoch is long anyway
+        return jax.random.permutation(key, n)
+    words = jax.random.bits(key, (n,), jnp.uint32) >> low << low | jnp.arange(n, dtype=jnp.uint32)
+    return (jnp.sort(words) & ((1 << low) - 1)).astype(jnp.int32)

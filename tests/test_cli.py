@@ -170,6 +170,7 @@ BAD_TRAIN = {
     "not units": (["digits", "--n_h", "8;4"], ["--n_h", "unit counts"]),
     "no units": (["digits", "--n_h", "0"], ["--n_h", "unit counts"]),
     "not true": (["digits", "--skip", "maybe"], ["--skip", "true or false"]),
+    "a recipe for the truth": (["--skip", "digits"], ["--skip", "true or false", "'digits'"]),
     "not a choice": (["digits", "--visible", "nad"], ["--visible", "did you mean nade?"]),
     "out of range": (["digits", "--lr", "-1"], ["--lr", "above 0"]),
     "unlike fields": (["digits", "--binarize", "intensity"], ["--visible factorial"]),
@@ -450,7 +451,7 @@ FIELDS = {
     "no code": ["--n_h", ""],
     "two layers": ["--n_h", "8,4", "--skip", "true"],
     "weighted": ["--n_h", "8", "--n_samples", "3", "--weighted"],
-    "intensity": ["--visible", "factorial", "--binarize", "intensity"],
+    "intensity": ["--visible", "factorial", "--binarize", "intensity", "--weighted", "false"],
     "dynamic": ["--visible", "factorial", "--binarize", "dynamic", "--n-d", ""],
 }
 
@@ -460,6 +461,8 @@ def test_fields_reach_the_model(case, home, tmp_path, capsys):
     run = trained(home, case, "digits", "--epochs", "1", *FIELDS[case])
     said = facts(capsys, "eval", run, "--every", 50)
     assert 0 < said["nll"] < 64
+    recipe = json.loads((run / "recipe.json").read_text())["recipe"]
+    assert (recipe["weighted"], recipe["skip"]) == (case == "weighted", case == "two layers")
     if case in ("two layers", "eonade"):
         ok(capsys, "sample", run, "-n", 3, "--out", "a.npy")
     if case == "no code":

@@ -12,9 +12,12 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from darn import zoo
-from darn.config import Architecture
+from darn.config import Architecture, Training
+from darn.data import Rows
 from darn.gradients import LOCAL, bernoulli, straight_through
 from darn.objective import ESTIMATORS, description_length, make_loss
+from darn.training import Program
+from darn.training._step import DeviceRows
 
 local = pytest.mark.parametrize("bit", LOCAL.values(), ids=LOCAL)
 
@@ -254,34 +257,42 @@ def test_the_codes_cost_counts_as_much_as_it_should(estimator, log_q):
     np.testing.assert_allclose(found[2], sampled(estimator, log_q, "random", 1, 4000)[2], rtol=1e-5)
 
 
-def weighted_bound(model, x):
-    """-log of the mean weight of two encodings, summed over every pair of codes."""
+def weighted_bound(model, x, warm=1.0):
+    """-log of the mean weight of two encodings, summed over every pair of codes; and the gradient of what is lowered
+    where the code's cost counts for less."""
     codes = jnp.asarray(states(sum(model.n_h)))
 
     def logs(code):
         h = tuple(jnp.split(code, np.cumsum(model.n_h)[:-1]))
-        return model.log_q(h, x), model.log_p(x, h)
+        return model.log_q(h, x), *model.log_p_layers(x, h)
 
-    log_q, log_p = jax.vmap(logs)(codes)
-    log_w = log_p - log_q
+    log_q, log_x, *log_h = jax.vmap(logs)(codes)
+    log_w = log_x + sum(log_h) - log_q
     pairs = -(jnp.logaddexp(log_w[:, None], log_w[None]) - jnp.log(2.0))
-    return jnp.sum(jnp.exp(log_q[:, None] + log_q[None]) * pairs)
+    expected = lambda of_pair: jnp.sum(jnp.exp(log_q[:, None] + log_q[None]) * of_pair)  # noqa: E731
+    if warm == 1:
+        return expected(pairs)
+    share = jax.lax.stop_gradient(jax.nn.sigmoid(log_w[:, None] - log_w[None]))  # of the first of the two
+    length = -log_x + warm * (log_q - sum(log_h))
+    lowered = expected(share * length[:, None] + (1 - share) * length[None])
+    return lowered + jax.lax.stop_gradient(expected(pairs) - lowered)
 
 
 @weights
-@pytest.mark.parametrize("log_q", ["sampled", "entropy"])
-def test_weighted_encodings(log_q, weights):
+@pytest.mark.parametrize(("log_q", "warm"), [("sampled", 1.0), ("entropy", 1.0), ("sampled", 0.25)])
+def test_weighted_encodings(log_q, warm, weights):
     """The decoder's gradient is that of the enumerated bound; the encoder's that of the description length."""
     model, _ = stack(weights)
-    truth = eqx.filter_jit(eqx.filter_value_and_grad(weighted_bound))(model, jnp.asarray(X))
+    truth = eqx.filter_jit(eqx.filter_value_and_grad(weighted_bound))(model, jnp.asarray(X), warm)
     loss = {w: make_loss("darn", n_samples=2, log_q=log_q, weighted=w) for w in (False, True)}
 
     @eqx.filter_jit
     def gradients(model, keys, weighted):
         def one(key):
-            at_key = lambda m: loss[weighted](m, jnp.asarray(X), None, jnp.zeros(2), key=key)  # noqa: E731
+            at_key = lambda m: loss[weighted](m, jnp.asarray(X), None, jnp.asarray(PRICE), warm, key=key)  # noqa: E731
             g, dl = eqx.filter_grad(at_key, has_aux=True)(model)
-            return ravel_pytree(g.encoder)[0], ravel_pytree(g.decoder)[0], dl.bound, dl.total
+            bound = dl.weighted if weighted else dl.total
+            return ravel_pytree(g.encoder)[0], ravel_pytree(g.decoder)[0], bound, dl.total
 
         return jax.vmap(one)(keys)
 
@@ -295,6 +306,27 @@ def test_weighted_encodings(log_q, weights):
     if log_q == "sampled":
         assert np.all(bound <= total + 1e-5)  # Jensen
     assert abs(bound.mean() - float(truth[0])) < 4 * bound.std() / len(bound) ** 0.5
+
+
+@pytest.mark.parametrize("n_samples", [1, 4000])
+def test_validation_weights_as_many_encodings_as_training(n_samples):
+    model, _ = stack("random")
+    truth = float(eqx.filter_jit(weighted_bound)(model, jnp.asarray(X)))
+    program = Program(model, Training(n_samples=2, weighted=True), 1)
+    rows = Rows.from_array(np.tile(np.asarray(X, np.uint8), (20_000 // n_samples, 1)))
+    found = program.bound(program.start(model).params, DeviceRows.put(rows), n_samples=n_samples)
+    np.testing.assert_allclose(found["weighted"], truth, rtol=0.01)
+    assert found["bound"] > 1.02 * found["weighted"]  # that of one encoding is another
+
+
+def test_what_cannot_be_weighted():
+    with pytest.raises(ValueError, match="2 encodings"):
+        make_loss("darn", n_samples=1, weighted=True)
+    with pytest.raises(ValueError, match="estimator darn or straight_through"):
+        make_loss("reinforce", n_samples=4, weighted=True)
+    model = zoo.build(Architecture(n_h=(2,), n_d=(), visible="eonade"), len(X), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="EoNADE"):
+        make_loss("darn", n_samples=2, weighted=True)(model, jnp.asarray(X), None, jnp.zeros(1), key=jax.random.key(0))
 
 
 @pytest.mark.parametrize("estimator", ["darn", "reinforce"])

@@ -196,6 +196,7 @@ def test_parse_field_refuses(name, text, said):
         ({"binarize": "intensity", "visible": "nade"}, "--visible factorial"),
         ({"log_q": "entropy", "encoder": "linear"}, "--encoder factorial"),
         ({"estimator": "disarm", "encoder": "nade"}, "--encoder factorial"),
+        ({"decay_on": "encoder", "n_h": ()}, "give --n_h"),
         ({"weighted": True}, "--n_samples 2 or more"),
         ({"weighted": True, "n_samples": 2, "estimator": "reinforce"}, "--estimator darn or straight_through"),
         ({"weighted": True, "n_samples": 2, "n_h": ()}, "give --n_h"),

@@ -201,6 +201,9 @@ def test_grids_from_the_command_line():
     ):
         with pytest.raises(DarnError, match=said):
             parse_grid(words)
+    for grid in ({"weighted": (False, True), "n_samples": (2,)}, {"weighted": (True,), "n_samples": (2, 3)}):
+        with pytest.raises(DarnError, match="not be comparable"):
+            expand(BASE, grid)
     with pytest.raises(DarnError, match="--lr must be"):
         expand(BASE, {"lr": (0.0,)})
 

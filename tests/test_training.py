@@ -194,8 +194,8 @@ def test_weighted_encodings_are_judged_by_their_own_bound():
     found = go(small((3,)), replace(BASE, lr=0.01, epochs=20, n_samples=4, weighted=True))
     for row in found.history:
         for part in (row["train"], row["valid"]):
-            assert part["bound"] < part["x_given_h"] + sum(part["h"])
-    assert found.bound == min(row["valid"]["bound"] for row in found.history) < found.history[0]["valid"]["bound"]
+            assert part["weighted"] < part["bound"] == pytest.approx(part["x_given_h"] + sum(part["h"]))
+    assert found.bound == min(row["valid"]["weighted"] for row in found.history) < found.history[0]["valid"]["weighted"]
 
 
 @pytest.mark.parametrize("part", ["all", "encoder", "decoder"])
@@ -208,6 +208,11 @@ def test_weight_decay_is_on_the_part_it_is_asked_for(part):
         for g, w in pairs:
             decays = w.ndim > 1 and part in ("all", name)
             np.testing.assert_allclose(g, 0.3 * w if decays else 0 * w, rtol=1e-6)
+
+
+def test_weight_decay_on_nothing_known():
+    with pytest.raises(ValueError, match="'n_h'"):
+        go(small((4,)), replace(BASE, weight_decay=0.3, decay_on="n_h"))
 
 
 def test_averaged_weights_are_the_running_mean():

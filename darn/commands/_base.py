@@ -5,7 +5,7 @@ import json
 import math
 
 from darn.errors import DarnError
-from darn.recipes import fields_of
+from darn.recipes import fields_of, parse_field
 
 
 class Commands:
@@ -49,8 +49,10 @@ class Commands:
             names = [f"--{f.name}"] + ([f"--{f.name.replace('_', '-')}"] if "_" in f.name else [])
             choices = f.metadata["choices"]
             text = f.metadata["help"] + (f": {', '.join(choices)}" if choices else "")
-            # "--skip" alone is "--skip true"
-            more = {"nargs": "?", "const": "true"} if f.type is bool or f.type == "bool" else {}
+            more = {}
+            if f.type is bool or f.type == "bool":  # "--skip" alone is "--skip true", and takes no other word for it
+                read = lambda text, name=f.name: parse_field(name, text) in (True, False) and text  # noqa: E731
+                more = {"nargs": "?", "const": "true", "type": read}
             group.add_argument(*names, dest=f"field_{f.name}", metavar="V", help=text.replace("%", "%%"), **more)
 
 

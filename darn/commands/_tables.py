@@ -34,20 +34,20 @@ def sweep(args) -> int:
             width=args.width,
             progress=bar.set_description_str,
         )
-    say(args, record | {"run": str(out / "best")}, *_sweep_lines(record, out, sweeps.table(record)))
+    say(args, record | {"run": str(out / "best")}, *_sweep_lines(record, out, sweeps.table(record), recipe.bound_name))
     if record["interrupted"]:
         print("darn: interrupted; the same command with --resume goes on from here", file=sys.stderr)
     return 130 if record["interrupted"] else 0
 
 
-def _sweep_lines(record: dict, out: Path, table: list[str]):
+def _sweep_lines(record: dict, out: Path, table: list[str], bound: str):
     yield from table
     n = len(record["models"])
     if record["best"] is not None:
         best = record["models"][record["best"]]
         fields = ", ".join(f"{k} {v}" for k, v in best["fields"].items())
         yield f"best of {n} models in {record['seconds']:.0f} s: {fields}"
-        yield f"validation bound {best['valid_bound']:.3f} nats; the model is in {out / 'best'}"
+        yield f"{bound} {best['valid_bound']:.3f} nats; the model is in {out / 'best'}"
 
 
 # ---------------------------------------------------------------- reproduce

@@ -69,7 +69,7 @@ def train(args) -> int:
         "seconds": round(fit.seconds, 2),
         "interrupted": fit.interrupted,
     }
-    seen = f"validation bound {fit.bound:.2f} nats at epoch {fit.epoch}" if fit.epoch else "not yet validated"
+    seen = f"{recipe.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}" if fit.epoch else "not yet validated"
     how = "interrupted" if fit.interrupted else "done"
     text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): {seen}; the model is in {out}"
     say(args, facts, text)

@@ -13,6 +13,7 @@ from darn.gradients import bernoulli
 from darn.layers._base import AbstractBinaryLayer
 from darn.layers._nade import NADE
 from darn.nn import softplus
+from darn.random import permutation
 
 
 class EoNADE(AbstractBinaryLayer):
@@ -54,7 +55,7 @@ class EoNADE(AbstractBinaryLayer):
         # The first d-1 units of a random order are given, and every other one is predicted from these alone: with
         # d uniform in 1..n, n/(n-d+1) times the sum is in the mean the log-probability under a random order.
         k_order, k_split = jax.random.split(key)
-        rank = jax.random.permutation(k_order, self.n)
+        rank = permutation(k_order, self.n)
         d = jax.random.randint(k_split, (), 1, self.n + 1)
         known = (rank < d - 1).astype(y.dtype)
         running, b = self.core.start(c)

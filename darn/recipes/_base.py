@@ -164,6 +164,8 @@ def override(recipe: Recipe, values: dict) -> Recipe:
         raise DarnError("--log_q entropy needs --encoder factorial: other encoders have no closed form")
     if recipe.log_q == "entropy" and recipe.estimator not in ("darn", "straight_through"):
         raise DarnError(f"--log_q entropy goes with --estimator darn or straight_through, not {recipe.estimator}")
+    if recipe.decay_on == "encoder" and not (recipe.n_h or recipe.local_h):
+        raise DarnError("--decay_on encoder needs a stochastic layer: give --n_h")
     if recipe.weighted and not (recipe.n_h or recipe.local_h):
         raise DarnError("--weighted needs a stochastic layer: give --n_h")
     if recipe.weighted and (recipe.n_samples < 2 or recipe.estimator not in ("darn", "straight_through")):

@@ -39,5 +39,7 @@ def parse_grid(words: list[str]) -> dict[str, tuple]:
 def expand(recipe: Recipe, grid: dict[str, tuple]) -> list[Recipe]:
     """Every combination of the grid's values, the last field the fastest."""
     made = [override(recipe, dict(zip(grid, values))) for values in itertools.product(*grid.values())]
+    if len({r.bound_name for r in made}) > 1:
+        raise DarnError("--grid may not change weighted, nor with it n_samples: the bounds would not be comparable")
     # a model of a grid is no longer the published one
     return [dataclasses.replace(r, promise=f"a model of a sweep; {recipe.promise}") for r in made]

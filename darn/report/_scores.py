@@ -4,6 +4,7 @@ import numpy as np
 
 from darn.report._html import Page, esc, img, picture, table, tile
 from darn.report._view import LN2, View, histogram
+from darn.training import goal
 
 
 def headline(p: Page, s, alone: float) -> None:
@@ -84,17 +85,19 @@ def learning_section(p: Page, s) -> None:
     def line(name, values, colour=None):
         return {"name": name, "x": x, "y": list(values), **({"colour": colour} if colour else {})}
 
-    best = min(h, key=lambda r: r["valid"]["bound"])
+    best = min(h, key=lambda r: goal(r["valid"]))
     took = s.run.info.get("training", {}).get("seconds")
-    least = f"{best['valid']['bound']:.2f} nats at epoch {best['epoch']:,}"
+    least = f"{goal(best['valid']):.2f} nats at epoch {best['epoch']:,}"
     series = [
         line("validation bound", (r["valid"]["bound"] for r in h), "accent"),
         line("training bound", (r["train"]["bound"] for r in h), "soft"),
     ]
+    if s.run.recipe.weighted:
+        series.insert(0, line(s.run.recipe.bound_name, (r["valid"]["weighted"] for r in h), "ink"))
     mark = {"x": best["epoch"], "label": f"kept: epoch {best['epoch']:,}"}
     caption = (
         f"The bound over {x[-1]:,} epochs{f' in {took:,.0f} s of training' if took else ''}. The kept model is the "
-        f"best on the validation rows: {least}."
+        f"best by the {s.run.recipe.bound_name}: {least}."
     )
     said = f"training and validation bound over {x[-1]} epochs; validation is least with {least}"
     parts = [p.chart("bound", base | {"series": series, "mark": mark}, said, caption, controls=True)]

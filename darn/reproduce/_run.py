@@ -16,6 +16,7 @@ from darn.model_file import save_model
 from darn.recipes import MNIST, NOT_AT_HAND, RECIPES, Recipe, Row, override
 from darn.reproduce._results import QUICK_EVERY, QUICK_SAMPLES, lacking, model_of, path_of, write
 from darn.runs import Run, describe_data, load_data, open_run, scored_rows, train
+from darn.training import goal
 
 
 def recipe_of(row: Row) -> Recipe | None:
@@ -98,7 +99,7 @@ def _train_recipe(row: Row, results: Path, runs: Path, progress: bool) -> tuple[
         "valid_bound": fit.bound,
         "best_epoch": fit.epoch,
         "epochs": fit.epochs,
-        "last_valid_bound": fit.history[-1]["valid"]["bound"] if fit.history else None,
+        "last_valid_bound": goal(fit.history[-1]["valid"]) if fit.history else None,
         "curve": _curve(fit.history),
     }
     return fit.seconds, notes

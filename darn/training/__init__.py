@@ -10,6 +10,7 @@ from darn.training._optim import rmsprop_graves as rmsprop_graves
 from darn.training._step import Program as Program
 from darn.training._step import TrainState as TrainState
 from darn.training._step import compiling as compiling
+from darn.training._step import goal as goal
 from darn.training._sweep import Group as Group
 from darn.training._sweep import Record as Record
 from darn.training._sweep import plan as plan

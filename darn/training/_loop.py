@@ -22,7 +22,7 @@ from darn.layers import EoNADE
 from darn.model import Stack
 from darn.model_file import save_model
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
-from darn.training._step import DeviceRows, Program, excess, to_host
+from darn.training._step import DeviceRows, Program, excess, goal, to_host
 
 CALL_SECONDS = 0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
 
@@ -32,7 +32,7 @@ class Fit:
     """A finished (or interrupted) training: the best model on validation and how it came about."""
 
     model: Stack
-    bound: float  # its validation bound, nats
+    bound: float  # its validation bound, nats; where encodings are weighted, that of as many as a step takes
     epoch: int  # the epoch it is from
     epochs: int  # epochs trained
     seconds: float  # training time, compilation and validation apart
@@ -187,9 +187,9 @@ def fit(
             if host["epoch"] % config.validate_every == 0 or host["epoch"] == config.epochs:
                 measured = to_host(program.bound(program.kept(state), valid_rows, n_samples=n_valid, seed=seed))
                 dense = excess(measured["active"], config.sparsity, model.n_h)
-                if (dense, measured["bound"]) < (host["excess"], host["bound"]):
+                if (dense, goal(measured)) < (host["excess"], host["bound"]):
                     best = jax.tree.map(jnp.copy, program.kept(state))
-                    host.update(bound=measured["bound"], excess=dense, best=host["epoch"], since=0)
+                    host.update(bound=goal(measured), excess=dense, best=host["epoch"], since=0)
                 else:
                     host["since"] += 1
                 mean = {k: np.divide(v, host["seen"]).tolist() for k, v in host["sums"].items()}
@@ -250,5 +250,5 @@ class _Bar:
     def update(self, host: dict, metrics: dict, rate: float):
         noise = f" + {metrics['noise']:.2f} for weights" if "noise" in metrics else ""
         valid = f", valid {host['bound']:.2f}" if math.isfinite(host["bound"]) else ""
-        self.bar.set_postfix_str(f"bound {metrics['bound']:.2f}{noise}{valid} nats, {rate:,.0f} steps/s", refresh=False)
+        self.bar.set_postfix_str(f"bound {goal(metrics):.2f}{noise}{valid} nats, {rate:,.0f} steps/s", refresh=False)
         self.bar.update(host["epoch"] - self.bar.n)

@@ -16,6 +16,7 @@ from darn.config import Training
 from darn.model import Stack
 from darn.nn import AbstractCausalMap
 from darn.objective import DescriptionLength, make_loss
+from darn.random import permutation
 from darn.training._optim import make_optimizer, make_schedule
 from darn.weight_noise import WeightNoise
 
@@ -140,6 +141,8 @@ class Program:
         self.optimizer = make_optimizer(config, self.n_steps)
         how = {"n_samples": config.n_samples, "log_q": config.log_q, "weighted": config.weighted}
         self.loss = make_loss(config.estimator, **how)
+        if config.decay_on not in ("all", "encoder", "decoder"):
+            raise ValueError(f"decay_on is all, encoder or decoder, not {config.decay_on!r}")
         noise = config.noise
         self.noise = None if noise == "none" else WeightNoise(model, n_train, noise, config.noise_on)
         self.static = eqx.partition(model, eqx.is_inexact_array)[1]
@@ -250,25 +253,28 @@ class Program:
             return (state, jax.tree.map(jnp.add, sums, metrics)), None
 
         def one_epoch(i, carry):
-            order = jax.random.permutation(jax.random.fold_in(order_key, first + i), len(rows))[:used]
+            order = permutation(jax.random.fold_in(order_key, first + i), len(rows))[:used]
             # All the epoch's keys at once: deriving them step by step would be a tenth of a small model's step.
             keys = jax.random.split(jax.random.fold_in(bits_key, first + i), used)
             chosen = tuple(v.reshape(-1, self.batch) for v in (order, keys))
             return lax.scan(one_step, carry, chosen)[0]
 
         each = (jnp.zeros(()),) * len(state.price)
-        none = DescriptionLength(jnp.zeros(()), each, each)
+        none = DescriptionLength(jnp.zeros(()), each, each, jnp.zeros(()) if self.config.weighted else None)
         zero = _metrics(none, active=self.target is not None, share=jnp.zeros(()) if self.noise else None)
         state, sums = lax.fori_loop(0, count, one_epoch, (state, zero))
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
 
     def _bound(self, params, rows: DeviceRows, n_samples: int, seed=None):
-        """The bound of every row, a mean over n_samples encodings, or that of as many as a step takes where these are
-        weighted; the same bits at every call."""
+        """The mean bound of all rows over n_samples encodings of each; the same bits at every call.
+
+        Where encodings are weighted, as many at a time as in a step.
+        """
         model = self.model(params)
-        if self.config.weighted:
-            n_samples = self.config.n_samples
-        loss = make_loss("darn", n_samples=n_samples, weighted=self.config.weighted)
+        at_once = self.config.n_samples if self.config.weighted else 1
+        n_looks = max(n_samples // at_once, 1)
+        n_samples = n_looks * at_once
+        loss = make_loss("darn", n_samples=at_once, weighted=self.config.weighted)
         size = max(min(500, len(rows), (1 << 28) // (model.width * n_samples)), 1)
         n_chunks = -(-len(rows) // size)
         price = jnp.zeros(model.n_layers)
@@ -279,7 +285,12 @@ class Program:
             index = jnp.minimum(k * size + jnp.arange(size), len(rows) - 1)
             keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
             batch = rows.batch(index, keys, jax.random.fold_in(draw_base, k) if self.dynamic else None)
-            return jax.vmap(lambda x, c, k: loss(model, x, c, price, key=k)[1])(batch.x, batch.context, keys)
+
+            def look(x, context, key):
+                lengths = jax.vmap(lambda k: loss(model, x, context, price, key=k)[1])(jax.random.split(key, n_looks))
+                return jax.tree.map(lambda v: jnp.mean(v, axis=0), lengths)
+
+            return jax.vmap(look)(batch.x, batch.context, keys)
 
         dl = lax.map(chunk, jnp.arange(n_chunks))
         dl = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:])[: len(rows)], dl)
@@ -288,8 +299,14 @@ class Program:
 
 def _metrics(dl: DescriptionLength, *, active: bool = True, share: Array | None = None) -> dict[str, Any]:
     # Counting active units at every step would cost a kernel of its own, so training does it only where it matters.
-    found = {"bound": dl.bound, "x_given_h": dl.x_given_h, "h": dl.h} | ({} if share is None else {"noise": share})
+    found = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h} | ({} if share is None else {"noise": share})
+    found |= {} if dl.weighted is None else {"weighted": dl.weighted}
     return found | {"active": dl.active} if active else found
+
+
+def goal(metrics: dict) -> float:
+    """What choices between weights go by: the bound, or that of several encodings where the decoder lowers that one."""
+    return metrics.get("weighted", metrics["bound"])
 
 
 def excess(active: list[float], sparsity: float, n_h: Sequence[int]) -> float:

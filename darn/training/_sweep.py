@@ -23,7 +23,7 @@ from darn.model import Stack
 from darn.training._checkpoint import checkpoint_host, load_checkpoint, save_checkpoint
 from darn.training._loop import CALL_SECONDS, _ctrl_c, _is_random
 from darn.training._pad import pad, unpad
-from darn.training._step import DeviceRows, Program, excess, to_host
+from darn.training._step import DeviceRows, Program, excess, goal, to_host
 
 SCALARS = ("lr", "momentum", "weight_decay", "l1", "average", "sparsity", "seed")
 UNITS = ("n_h", "n_d", "encoder_d", "decoder_d")
@@ -199,10 +199,10 @@ class Record:
         """Notes a validation; whether it is the best so far."""
         self.epochs = epoch
         self.history.append({"epoch": epoch, "step": step, "train": train, "valid": valid})
-        better = (dense, valid["bound"]) < (self.excess, self.bound)
+        better = (dense, goal(valid)) < (self.excess, self.bound)
         self.since = 0 if better else self.since + 1
         if better:
-            self.bound, self.epoch, self.excess = valid["bound"], epoch, dense
+            self.bound, self.epoch, self.excess = goal(valid), epoch, dense
         # without a finite bound on validation nothing can be chosen any more
         self.diverged = not (math.isfinite(valid["bound"]) and math.isfinite(train["bound"]))
         self.done = self.diverged or bool(patience and self.since >= patience)
