@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -25,7 +26,7 @@ SCORING = ("--rows", 20, "--samples", 10, "--repeats", 2)
 # name: what is trained; images and tables, with classes and without, of no, one and two hidden layers
 RUNS = {
     "digits": ("digits", "--sparsity", 0.2),
-    "deep": ("digits", "--n_h", "4,3", "--visible", "factorial"),
+    "deep": ("digits", "--n_h", "4,3", "--visible", "factorial", "--n_samples", 2, "--weighted"),
     "intensity": ("digits", "--binarize", "intensity", "--visible", "factorial"),
     "table": ("table.csv", "--labels", "kind"),
     "eonade": ("table.csv", "--labels", "kind", "--n_h", "", "--visible", "eonade"),
@@ -144,7 +145,20 @@ def test_sections_follow_the_model(home):
     assert "columns" in charts(pages(home)["table"])
     assert "columns" not in charts(pages(home)["eonade"])  # a mean over orderings has no cost by column
     assert len(charts(pages(home)["deep"])["parts"]["series"]) == 3
+    assert charts(pages(home)["deep"])["bound"]["series"][0]["name"] == "validation bound of 2 encodings"
     assert "active" in charts(pages(home)["digits"])
+
+
+def test_the_epoch_is_that_of_the_model(home, tmp_path):
+    """Another may have a lower bound, with a code not as sparse as asked for."""
+    run = shutil.copytree(home / "digits", tmp_path / "run")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    kept = open_run(run).info["training"]["epoch"]
+    other = next(r for r in rows if r["epoch"] != kept)
+    other["valid"]["bound"] = 0.0
+    (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert darn("report", run, *SCORING) == 0
+    assert charts(run / "report.html")["bound"]["mark"]["x"] == kept
 
 
 def test_a_model_file_alone_gets_a_page_without_curves(home, tmp_path, capsys):

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+from functools import partial
 
 from darn.errors import DarnError
 from darn.recipes import fields_of, parse_field
@@ -49,11 +50,16 @@ class Commands:
             names = [f"--{f.name}"] + ([f"--{f.name.replace('_', '-')}"] if "_" in f.name else [])
             choices = f.metadata["choices"]
             text = f.metadata["help"] + (f": {', '.join(choices)}" if choices else "")
-            more = {}
-            if f.type is bool or f.type == "bool":  # "--skip" alone is "--skip true", and takes no other word for it
-                read = lambda text, name=f.name: parse_field(name, text) in (True, False) and text  # noqa: E731
-                more = {"nargs": "?", "const": "true", "type": read}
+            # "--skip" alone is "--skip true"; another word after it is refused at once, not taken for its value
+            flag = f.type is bool or f.type == "bool"
+            more = {"nargs": "?", "const": "true", "type": partial(_checked, f.name)} if flag else {}
             group.add_argument(*names, dest=f"field_{f.name}", metavar="V", help=text.replace("%", "%%"), **more)
+
+
+def _checked(name: str, text: str) -> str:
+    """The text, if the field can be read from it."""
+    parse_field(name, text)
+    return text
 
 
 def say(args, facts, *lines: str) -> None:
