@@ -61,6 +61,7 @@ def describe() -> list[dict]:
                 "columns": data.get("n"),
                 "n_h": recipe.get("n_h"),
                 "valid_bound": info.get("training", {}).get("valid_bound"),
+                "encodings": recipe.get("n_samples", 1) if recipe.get("weighted") else 1,  # that the bound is of
                 "about": recipe.get("promise", ""),
                 "path": str(path),
                 "bytes": path.stat().st_size,

@@ -186,8 +186,13 @@ def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
 def test_ready_models(capsys, tmp_path, monkeypatch):
     status, found, _ = told(capsys, "models", "--json")
     assert status == 0
-    mine = next(m for m in found if m["name"] == "mnist-500")
-    assert mine["columns"] == 784
+    by_name = {m["name"]: m for m in found}
+    assert by_name["mnist-500"]["columns"] == 784
+    # bounds of several encodings stand apart from the others
+    assert (by_name["mnist-500"]["encodings"], by_name["mnist-ours"]["encodings"]) == (1, 5)
+    _, text, _ = told(capsys, "models")
+    assert {line.split()[0] for line in text.splitlines() if line.split()[3].endswith("*")} >= {"mnist-ours"}
+    assert "mnist-500 " in text and "several encodings" in text
     loaded = darn.load("mnist-500")
     assert loaded.model.n_h == (500,)
     with pytest.raises(DarnError, match="did you mean mnist-500"):

@@ -8,10 +8,14 @@ def models(args) -> None:
     from darn import ready
 
     found = ready.describe()
-    lines = [f"{'name':14} {'data':18} {'columns':>7}  {'bound':>7}  about"]
+    width = max((len(m["name"]) for m in found), default=0)
+    lines = [f"{'name':{width}} {'data':18} {'columns':>7}  {'bound':>7}   about"]
     for m in found:
         bound = "-" if m["valid_bound"] is None else f"{m['valid_bound']:.2f}"
-        lines.append(f"{m['name']:14} {m['data'] or '-':18} {m['columns'] or '-':>7}  {bound:>7}  {m['about']}")
+        bound = f"{bound:>7}{'*' if m['encodings'] > 1 else ' '}"
+        lines.append(f"{m['name']:{width}} {m['data'] or '-':18} {m['columns'] or '-':>7}  {bound}  {m['about']}")
+    if any(m["encodings"] > 1 for m in found):
+        lines.append("* the tighter bound of several encodings: not to be compared with the others")
     if not found:
         lines = [f"no ready model is here: copy results/models of the repository to {ready.folders()[-1]}"]
     say(args, found, *lines)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from darn.recipes import NOT_AT_HAND, PAPER, UCI
+from darn.recipes import NOT_AT_HAND, PAPER, UCI, Recipe
 from darn.reproduce._tables import NO_DATA
 
 UNDECIDED = "undecided"
@@ -89,14 +89,12 @@ def _low_variance(found):
 
 
 def _no_early_stopping(found):
-    notes = found.get("mnist-500-noise", {}).get("training", {})
+    record = found.get("mnist-500-noise", {})
+    notes = record.get("training", {})
     if "last_valid_bound" not in notes:
         return None, "needs mnist-500-noise"
-    best, last = notes["valid_bound"], notes["last_valid_bound"]
-    return (
-        last - best < 0.1,
-        f"validation bound {best:.2f} at its best, {last:.2f} at the end of {notes['epochs']} epochs",
-    )
+    best, last, name = notes["valid_bound"], notes["last_valid_bound"], Recipe.from_json(record["recipe"]).bound_name
+    return last - best < 0.1, f"{name} {best:.2f} at its best, {last:.2f} at the end of {notes['epochs']} epochs"
 
 
 def _noise_on_small_sets(found):
