@@ -107,6 +107,10 @@ def counted(fdarn, nade):
     return {"costs": {"trained": {"mnist-fdarn": {"operations": fdarn}, "nade-mnist": {"operations": nade}}}}
 
 
+def ended(best, last, decay=0.0):
+    return {"training": {"valid_bound": best, "last_valid_bound": last}, "recipe": {"weight_decay": decay}}
+
+
 @pytest.mark.parametrize(
     ("found", "text", "verdict"),
     [
@@ -116,16 +120,13 @@ def counted(fdarn, nade):
         ({"mnist-9": {"nll": 101.0}, "mob500-mnist": {"nll": 100.0}}, "9 stochastic", "holds"),
         ({"mnist-9": {"nll": 102.0}, "mob500-mnist": {"nll": 100.0}}, "9 stochastic", "does not hold"),
         ({"mnist-deep": {"bound": 87.0}, "mnist-500": {"bound": 88.0}}, "depth", "holds"),
-        (
-            {"costs": {"trained": {"mnist-fdarn": {"operations": 1}, "nade-mnist": {"operations": 99}}}},
-            "hundred",
-            "holds",
-        ),
-        (
-            {"costs": {"trained": {"mnist-fdarn": {"operations": 9}, "nade-mnist": {"operations": 99}}}},
-            "hundred",
-            "does not",
-        ),
+        (counted(1, 99), "hundred", "holds"),
+        (counted(9, 99), "hundred", "does not"),
+        ({"mnist-9": ended(101.0, 101.0), "mnist-10": ended(101.0, 101.05)}, "early stopping", "holds"),
+        ({"mnist-9": ended(101.0, 101.0), "mnist-16": ended(101.0, 101.3)}, "early stopping", "does not"),
+        # where weight decay helps, noise alone is not judged
+        ({"mnist-9": ended(101.0, 101.0), "mnist-16": ended(101.0, 101.3, decay=1e-4)}, "early stopping", "holds"),
+        ({"mnist-500-noise": ended(88.0, 88.0, decay=1e-4)}, "early stopping", "undecided"),
     ],
 )
 def test_claims_are_judged_by_the_figures(found, text, verdict):
