@@ -103,6 +103,18 @@ def test_tables_hold_both_figures():
     assert "data not at hand" in reproduce.markdown("table1", found)
 
 
+def test_tables_say_how_long_they_took():
+    def took(train, score, device):
+        return {"nll": 1.0, "seconds_train": train, "seconds_eval": score, "device": device}
+
+    found = {"adult": took(60, 30, "a GPU"), "dna": took(6, None, "a GPU"), "nips": took(3, 3, "a CPU")}
+    found["mnist-500"] = took(600, 0, "a GPU")  # of the other table
+    found["web"] = {"nll": 1.0}  # a record without times
+    last = "trained and scored in 0.1 min on a CPU (1 row) and 1.6 min on a GPU (2 rows)"
+    assert reproduce.lines("table1", found)[-1] == last
+    assert not any("trained" in line for line in reproduce.lines("table2", {}))
+
+
 def counted(fdarn, nade):
     return {"costs": {"trained": {"mnist-fdarn": {"operations": fdarn}, "nade-mnist": {"operations": nade}}}}
 

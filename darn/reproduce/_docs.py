@@ -9,14 +9,14 @@ from darn.files import atomic
 from darn.reproduce import _bench
 from darn.reproduce._claims import claims
 from darn.reproduce._results import read_all
-from darn.reproduce._tables import as_markdown, markdown
+from darn.reproduce._tables import as_markdown, markdown, times
 
 DOCUMENTS = ("README.md", "docs/results.md")
 _BLOCK = re.compile(r"(<!-- results: ([\w ]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
 def _block(what: str, found: dict[str, dict], results: Path) -> str:
-    """`table1`, `table2`, either with `ours` for the rows of ours alone, `atari`, `codec`, `speed` or `claims`."""
+    """A table with all its rows, with `ours` or its `times` alone; or `atari`, `codec`, `speed`, `claims`."""
     name, _, some = what.partition(" ")
     if name == "atari":
         return as_markdown(*atari.table(atari.rows(results)))
@@ -25,6 +25,8 @@ def _block(what: str, found: dict[str, dict], results: Path) -> str:
     if name == "claims":
         body = [f"| {c.text} | {c.verdict} | {c.figures} |" for c in claims(found)]
         return "\n".join(["| the paper says | here | figures |", "|---|---|---|", *body])
+    if some == "times":
+        return "\n".join(f"{line[0].upper()}{line[1:]}." for line in times(name, found))
     return markdown(name, found, only_ours=some == "ours")
 
 

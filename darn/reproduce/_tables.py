@@ -66,7 +66,25 @@ def lines(table: str, found: dict[str, dict]) -> list[str]:
     short = {NOT_RUN: "-", NO_DATA: "no data"} if table == "table1" else {}
     body = [[short.get(c, c) for c in r] for r in body]
     note = [f"-: {NOT_RUN}; no data: {NO_DATA} (RCV1)"] if short else []
-    return [*as_text(header, *body), "", "test rows, nats; ± 95% of the estimate's own noise", *note]
+    return [
+        *as_text(header, *body),
+        "",
+        "test rows, nats; ± 95% of the estimate's own noise",
+        *note,
+        *times(table, found),
+    ]
+
+
+def times(table: str, found: dict[str, dict]) -> list[str]:
+    """What the rows of a table took, training and scoring, for each kind of device; no line without rows."""
+    spent: dict[str, list[float]] = {}
+    for record in (found[r.name] for r in PAPER if r.table == table and r.name in found):
+        if seconds := (record.get("seconds_train") or 0) + (record.get("seconds_eval") or 0):
+            spent.setdefault(record["device"], []).append(seconds)
+    parts = []
+    for device, each in sorted(spent.items()):
+        parts.append(f"{sum(each) / 60:.1f} min on {device} ({len(each)} row{'s' if len(each) > 1 else ''})")
+    return [f"trained and scored in {' and '.join(parts)}"] if parts else []
 
 
 def markdown(table: str, found: dict[str, dict], *, only_ours: bool = False) -> str:
