@@ -39,6 +39,8 @@ def test_committed_rows_are_whole(name):
         assert info["data"]["sha256"] == record["dataset_sha256"]
         assert _run.n_parameters(model) == record["parameters"]
         assert reproduce.quick_of(ROOT / record["model"]) == record["quick"]
+        # one method for both figures: a sum over codes that nobody waited for is not quick either
+        assert (record["method"] == "exact") == (record["quick"]["n_samples"] == 0)
 
 
 def test_every_file_of_a_table_is_a_row():
@@ -110,7 +112,8 @@ def test_tables_say_how_long_they_took():
     found = {"adult": took(60, 30, "a GPU"), "dna": took(6, None, "a GPU"), "nips": took(3, 3, "a CPU")}
     found["mnist-500"] = took(600, 0, "a GPU")  # of the other table
     found["web"] = {"nll": 1.0}  # a record without times
-    last = "trained and scored in 0.1 min on a CPU (1 row) and 1.6 min on a GPU (2 rows)"
+    found["ocr_letters"] = took(120, 12, "a GPU") | {"training": {"made": {"device": "a CPU"}}}  # scored elsewhere
+    last = "4 rows trained and scored in 2.1 min on a CPU and 1.8 min on a GPU"
     assert reproduce.lines("table1", found)[-1] == last
     assert not any("trained" in line for line in reproduce.lines("table2", {}))
 
@@ -234,6 +237,23 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
     monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], lr=1e-4))
     assert cli.main(words) == 0
     assert (results / "models" / "mushrooms.safetensors").stat().st_mtime_ns > before
+
+
+@pytest.mark.parametrize("method", ["exact", "importance"])
+def test_the_quick_figure_is_by_the_method_of_its_row(small, method, monkeypatch, capsys):
+    _, results, runs = small
+    monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], n_h=(3,)))
+    record = _run.run_row(ROWS["mushrooms"], results, runs, _run.Protocol(20, 2, method=method), progress=False)
+    assert record is not None
+    assert record["method"] == method
+    assert record["quick"]["n_samples"] == (0 if method == "exact" else 1000)
+    for words, expected in (([], method), (["--method", "exact"], "exact")):  # unless another is asked for
+        model = str(results / "models" / "mushrooms.safetensors")
+        capsys.readouterr()
+        assert cli.main(["eval", model, "--quick", "--json", *words]) == 0
+        quick = json.loads(capsys.readouterr().out)
+        assert quick["method"] == expected
+        assert quick["nll"] == pytest.approx(record["quick"]["nll"], abs=0.05)
 
 
 def test_rows_of_other_methods(small, monkeypatch, capsys):

@@ -80,7 +80,10 @@ def _quick(args) -> dict | None:
 
     stored = quick_of(args.model)
     args.every, args.samples, args.repeats = QUICK_EVERY, QUICK_SAMPLES, 1
-    args.seed = stored["seed"] if stored else args.seed
+    if stored:
+        args.seed = stored["seed"]
+        if args.method == "auto":
+            args.method = "importance" if stored["n_samples"] else "exact"
     return stored
 
 

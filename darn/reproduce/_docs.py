@@ -26,7 +26,7 @@ def _block(what: str, found: dict[str, dict], results: Path) -> str:
         body = [f"| {c.text} | {c.verdict} | {c.figures} |" for c in claims(found)]
         return "\n".join(["| the paper says | here | figures |", "|---|---|---|", *body])
     if some == "times":
-        return "\n".join(f"{line[0].upper()}{line[1:]}." for line in times(name, found))
+        return "\n".join(f"{line}." for line in times(name, found))
     return markdown(name, found, only_ours=some == "ours")
 
 

@@ -76,15 +76,15 @@ def lines(table: str, found: dict[str, dict]) -> list[str]:
 
 
 def times(table: str, found: dict[str, dict]) -> list[str]:
-    """What the rows of a table took, training and scoring, for each kind of device; no line without rows."""
-    spent: dict[str, list[float]] = {}
-    for record in (found[r.name] for r in PAPER if r.table == table and r.name in found):
-        if seconds := (record.get("seconds_train") or 0) + (record.get("seconds_eval") or 0):
-            spent.setdefault(record["device"], []).append(seconds)
-    parts = []
-    for device, each in sorted(spent.items()):
-        parts.append(f"{sum(each) / 60:.1f} min on {device} ({len(each)} row{'s' if len(each) > 1 else ''})")
-    return [f"trained and scored in {' and '.join(parts)}"] if parts else []
+    """What the rows of a table took, training and scoring, on each kind of device; no line without rows."""
+    records = [found[r.name] for r in PAPER if r.table == table and "device" in found.get(r.name, {})]
+    minutes: dict[str, float] = {}
+    for r in records:
+        trained_on = r.get("training", {}).get("made", r)["device"]  # "made": of a model that lay there to be scored
+        for device, seconds in ((trained_on, r.get("seconds_train")), (r["device"], r.get("seconds_eval"))):
+            minutes[device] = minutes.get(device, 0) + (seconds or 0) / 60
+    parts = " and ".join(f"{spent:.1f} min on {device}" for device, spent in sorted(minutes.items()))
+    return [f"{len(records)} row{'s' if len(records) > 1 else ''} trained and scored in {parts}"] if records else []
 
 
 def markdown(table: str, found: dict[str, dict], *, only_ours: bool = False) -> str:
