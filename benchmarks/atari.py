@@ -22,7 +22,7 @@ from jax import lax
 from benchmarks.measure import ROOT, device_name, environment
 from darn.data import Rows
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose
-from darn.recipes import RECIPES
+from darn.paper.recipes import RECIPES
 from darn.training._step import DeviceRows, Program
 from darn.zoo import build
 

@@ -91,8 +91,9 @@ def others(x: np.ndarray, train: bytes, shape) -> dict[str, dict | str]:
 
 
 def sizes(args) -> dict:
-    from darn import codec, likelihood
-    from darn.runs import open_run
+    from darn import codec
+    from darn.inference import likelihood
+    from darn.runs.folder import open_run
 
     run = open_run(args.model)
     rows = run.rows(args.data)
@@ -289,7 +290,7 @@ def memory(args) -> dict:
                 command = [
                     sys.executable,
                     "-m",
-                    "darn.cli",
+                    "darn",
                     "compress",
                     args.model,
                     f"{folder}/x.npy",
@@ -307,9 +308,10 @@ def memory(args) -> dict:
 
 def exchange(args) -> dict:
     """The first test rows compressed here, and another machine's file of them read."""
-    from darn import codec, runs
+    from darn import codec
+    from darn.runs import folder
 
-    run = runs.open_run(args.model)
+    run = folder.open_run(args.model)
     x = run.rows().take(slice(0, args.rows)).unpack()
     mine = codec.compress(run.model, x)
     args.mine.write_bytes(mine)

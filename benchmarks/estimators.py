@@ -20,7 +20,7 @@ from benchmarks.measure import ROOT, environment
 from benchmarks.sizes import jit_cheaply, scrambled
 from darn.config import Architecture, Training
 from darn.data import Rows
-from darn.objective import make_loss
+from darn.inference.objective import make_loss
 from darn.training import Program
 from darn.training._step import DeviceRows
 from darn.zoo import build

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jax
 
-from darn.provenance import commit
+from darn.runs.provenance import commit
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "torch", "numpy")

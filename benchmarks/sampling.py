@@ -9,7 +9,8 @@ import numpy as np
 from jax import lax
 
 from benchmarks.measure import Comparison, Way, faster
-from darn import sampling, zoo
+from darn import zoo
+from darn.inference import sampling
 from darn.layers import AbstractAutoregressive
 
 
@@ -41,7 +42,7 @@ def repeated(name: str, once, batch: int) -> Way:
 
 def sample(model, batch: int) -> Way:
     """Ours, as a user calls it: rows end up in NumPy."""
-    return repeated("darn.sampling.sample", lambda: sampling.sample(model, batch), batch)
+    return repeated("darn.inference.sampling.sample", lambda: sampling.sample(model, batch), batch)
 
 
 def many(model, batch: int, times: int = 20) -> Way:

@@ -10,7 +10,7 @@ from jax.nn import logsumexp
 
 from benchmarks import sizes
 from benchmarks.measure import Comparison, Way
-from darn import likelihood
+from darn.inference import likelihood
 
 
 def exact(quick: bool, seed: int) -> Iterator[Comparison]:

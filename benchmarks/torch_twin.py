@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from benchmarks import sizes
 from darn.gradients import bernoulli
+from darn.inference.objective import description_length
 from darn.model import Stack
-from darn.objective import description_length
 from darn.training import rmsprop_graves
 
 

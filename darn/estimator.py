@@ -23,13 +23,14 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Density
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
-from darn import completion, defaults, likelihood, sampling
 from darn.config import Architecture
 from darn.data import Rows
 from darn.errors import DarnError
+from darn.inference import completion, likelihood, sampling
 from darn.model_file import load_model, save_model
-from darn.provenance import versions
-from darn.recipes import Recipe
+from darn.runs import defaults
+from darn.runs.provenance import versions
+from darn.runs.recipe import Recipe
 from darn.training import compiling, fit
 from darn.zoo import build
 
@@ -43,8 +44,8 @@ class InputError(DarnError, ValueError):
 class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
     """Deep AutoRegressive Network over rows of 0 and 1.
 
-    Parameters left at "auto" follow from the size of the data (`darn.defaults`); their names are those of a recipe's
-    fields.
+    Parameters left at "auto" follow from the size of the data (`darn.runs.defaults`); their names are those of a
+    recipe's fields.
 
     n_h: stochastic units; a number, or one for each layer from the bottom; 0 or () for none.
     n_d: deterministic units between stochastic layers, likewise.
@@ -174,7 +175,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
 
     def complete(self, X, missing=None, *, n=1, random_state=None):
         """n draws of what is missing in every row, given what is seen: (rows, n, columns) as `.x` of the result, a
-        `darn.completion.Completions`. X has NaN, or `missing` is True, where a unit is to be drawn."""
+        `darn.inference.completion.Completions`. X has NaN, or `missing` is True, where a unit is to be drawn."""
         check_is_fitted(self)
         _check("n", n, 1, whole=True)
         found: Any = validate_data(

@@ -13,7 +13,9 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import darn
-from darn import DARN, baselines, likelihood
+from darn import DARN
+from darn.inference import likelihood
+from darn.runs import baselines
 
 
 def main(small: bool = False) -> dict[str, float]:

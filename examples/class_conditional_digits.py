@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import darn
-from darn.report import sheet
+from darn.data import sheet
 
 
 def main(small: bool = False, out: str = "digits_by_class.png") -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 import darn
 from darn import DARN
-from darn.report import sheet
+from darn.data import sheet
 
 
 def main(small: bool = False, out: str = "nearest_codes.png") -> np.ndarray:

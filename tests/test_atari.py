@@ -9,11 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from darn import atari, cli, data, report, zoo
+from darn import cli, data, report, zoo
 from darn.config import Architecture
 from darn.data import _atari, _record
 from darn.errors import DarnError
-from darn.recipes import RECIPES
+from darn.paper import atari
+from darn.paper.recipes import RECIPES
 
 
 @pytest.fixture
@@ -170,9 +171,9 @@ def test_baselines(folder):
 
 def test_what_is_there_is_not_made_again_unless_asked(tmp_path, monkeypatch, capsys):
     made = []
-    real = atari.runs.train
+    real = atari.folder.train
     monkeypatch.setattr(
-        atari.runs, "train", lambda recipe, out, **k: made.append(k["resume"]) or real(recipe, out, **k)
+        atari.folder, "train", lambda recipe, out, **k: made.append(k["resume"]) or real(recipe, out, **k)
     )
     book = atari.Book(tmp_path / "runs", tmp_path / "results" / "atari", tiny=True, progress=False)
     record = book.scored("atari/pong", RECIPES["digits"], n_samples=2)

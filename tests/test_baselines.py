@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers import states
 
-from darn.baselines import best_mixture, em_mixture, independent
-from darn.likelihood import exact
+from darn.inference.likelihood import exact
+from darn.runs.baselines import best_mixture, em_mixture, independent
 
 
 def two_kinds(n_rows: int, seed: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
 
 from benchmarks import atari, measure, run
-from darn.recipes import RECIPES
+from darn.paper.recipes import RECIPES
 from darn.zoo import build
 
 

@@ -340,7 +340,7 @@ def test_no_space_left(run, tmp_path, capsys, monkeypatch):
 
 
 def test_no_memory(run, capsys, monkeypatch):
-    from darn import sampling
+    from darn.inference import sampling
 
     def greedy(*_, **__):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\nmore lines")
@@ -522,7 +522,7 @@ def test_own_files(tmp_path, capsys):
 
 
 def program(*argv, **options):
-    command = [sys.executable, "-m", "darn.cli", *map(str, argv)]
+    command = [sys.executable, "-m", "darn", *map(str, argv)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -546,9 +546,7 @@ def test_closed_pipe_and_full_device():
     assert p.stderr.read() == ""
     p.stderr.close()
     with open("/dev/full", "w") as full:
-        p = subprocess.run(
-            [sys.executable, "-m", "darn.cli", "recipes"], stdout=full, stderr=subprocess.PIPE, text=True
-        )
+        p = subprocess.run([sys.executable, "-m", "darn", "recipes"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert p.returncode == 2
     assert p.stderr == "darn: the output: No space left on device\n"
 

@@ -24,9 +24,9 @@ from darn.codec._fixed_point import dtype_of
 from darn.codec._stack import Evaluator, StackCodec
 from darn.config import Architecture
 from darn.errors import DarnError
+from darn.inference.sampling import sample
 from darn.model_file import load_model, save_model
-from darn.runs import open_run
-from darn.sampling import sample
+from darn.runs.folder import open_run
 from darn.zoo import build
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package

@@ -8,9 +8,11 @@ import pytest
 from helpers import GROUPS, P_VALUE, chi_square, make_model, number, randomised, states, table
 
 import darn
-from darn import DarnError, completion, likelihood, ready
+from darn import DarnError
 from darn.cli import main
 from darn.config import Architecture
+from darn.inference import completion, likelihood
+from darn.runs import pretrained
 from darn.zoo import build
 
 MODELS = ["factorial", "eonade", "mixture", "fvsbn | c", "1 factorial", "1 linear | c", "2 skip"]  # each kind of way
@@ -198,6 +200,6 @@ def test_ready_models(capsys, tmp_path, monkeypatch):
     assert loaded.model.n_h == (500,)
     with pytest.raises(DarnError, match="did you mean mnist-500"):
         darn.load("mnist-50")
-    monkeypatch.setattr(ready, "folders", lambda: [tmp_path])
+    monkeypatch.setattr(pretrained, "folders", lambda: [tmp_path])
     with pytest.raises(DarnError, match="copy results/models of the repository"):
         darn.load("mnist-500")

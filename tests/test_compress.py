@@ -16,11 +16,13 @@ import pytest
 from helpers import randomised
 from PIL import Image
 
-from darn import cli, codec, packing, two_part
+from darn import cli, codec
 from darn.config import Architecture
+from darn.data import packing
 from darn.errors import DarnError
 from darn.model_file import save_model
-from darn.recipes import RECIPES
+from darn.paper.recipes import RECIPES
+from darn.runs import two_part
 from darn.zoo import build
 
 RNG = np.random.default_rng(0)
@@ -224,7 +226,7 @@ def test_a_file_cannot_ask_for_what_does_not_fit(notes, tmp_path):
 
 def test_a_killed_compression_leaves_no_file(run, tmp_path):
     np.save(tmp_path / "x.npy", (RNG.random((300_000, 12)) < 0.5).astype(np.uint8))
-    command = [sys.executable, "-m", "darn.cli", "compress", run, str(tmp_path / "x.npy"), str(tmp_path / "x.drn")]
+    command = [sys.executable, "-m", "darn", "compress", run, str(tmp_path / "x.npy"), str(tmp_path / "x.drn")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:

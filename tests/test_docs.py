@@ -14,8 +14,8 @@ import pytest
 import test_layers
 
 from darn import cli, data
-from darn.cli import _parser
-from darn.recipes import RECIPES
+from darn.cli._main import _parser
+from darn.paper.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

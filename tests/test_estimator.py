@@ -14,9 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer
 from sklearn.utils.estimator_checks import check_estimator
 
-from darn import DARN, DarnError, completion, likelihood, sampling
+from darn import DARN, DarnError
 from darn.cli import main
 from darn.estimator import _held_out
+from darn.inference import completion, likelihood, sampling
 
 X = (np.random.default_rng(0).random((60, 6)) < [0.1, 0.3, 0.5, 0.5, 0.7, 0.9]).astype(float)
 X[:, 3] = X[:, 2]  # something to learn

@@ -15,7 +15,7 @@ from darn import zoo
 from darn.config import Architecture, Training
 from darn.data import Rows
 from darn.gradients import LOCAL, bernoulli, straight_through
-from darn.objective import ESTIMATORS, description_length, make_loss
+from darn.inference.objective import ESTIMATORS, description_length, make_loss
 from darn.training import Program
 from darn.training._step import DeviceRows
 

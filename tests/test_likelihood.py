@@ -14,9 +14,9 @@ from helpers import DEEP, MODELS, joint, make_model, randomised, states, table
 from darn import zoo
 from darn.config import Architecture
 from darn.errors import DarnError
-from darn.likelihood import evaluate, exact, importance
+from darn.inference.likelihood import evaluate, exact, importance
+from darn.inference.objective import description_length
 from darn.model import Stack
-from darn.objective import description_length
 
 models = pytest.mark.parametrize("name", MODELS)
 deep = pytest.mark.parametrize("name", DEEP)

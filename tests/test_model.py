@@ -10,8 +10,9 @@ import pytest
 import reference
 from helpers import DEEP, MODELS, P_VALUE, chi_square, joint, make_model, number, split_code, states, table
 
-from darn import sampling, zoo
+from darn import zoo
 from darn.config import Architecture
+from darn.inference import sampling
 from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture
 from darn.model import Conditional, Stack
 

@@ -8,8 +8,8 @@ import pytest
 from helpers import GROUPS, N_C, ONE_HOT, P_VALUE, chi_square, number, randomised, states
 from jax import lax
 
-from darn import likelihood, sampling
 from darn.config import Architecture
+from darn.inference import likelihood, sampling
 from darn.layers import EoNADE, OneHot
 from darn.model_file import load_model, save_model
 from darn.zoo import build

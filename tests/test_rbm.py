@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers import chi_square, number, randomised, same, states
 
-from darn import rbm
 from darn.errors import DarnError
+from darn.paper import rbm
 
 MACHINE = randomised(rbm.RBM.fresh(np.full(6, 0.4), 5, key=jax.random.key(0)), 1, scale=1.0)
 

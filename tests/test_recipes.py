@@ -7,11 +7,15 @@ import jax
 import numpy as np
 import pytest
 
-from darn import data, defaults, likelihood, runs
+from darn import data
 from darn.config import Architecture
 from darn.errors import DarnError
-from darn.recipes import RECIPES, UCI, Recipe, fields_of, find, override, parse_field, show_field
-from darn.recipes._baselines import BASELINES
+from darn.inference import likelihood
+from darn.paper.recipes import RECIPES, find
+from darn.paper.recipes_baselines import BASELINES
+from darn.paper.rows import UCI
+from darn.runs import defaults, folder
+from darn.runs.recipe import Recipe, fields_of, override, parse_field, show_field
 
 ATARI_GAMES = [f"atari/{game}" for game in data.GAMES]
 recipes = pytest.mark.parametrize("name", RECIPES)
@@ -45,9 +49,9 @@ def test_recipe_trains_and_evaluates(name, noise, tmp_path):
     # optax mixes types where our own code does not.
     ours = recipe.optimizer == "rmsprop_graves"
     with jax.numpy_dtype_promotion("strict" if ours else "standard"):
-        fit = runs.train(recipe, tmp_path / "run", progress=False)
+        fit = folder.train(recipe, tmp_path / "run", progress=False)
     assert fit.steps == 2  # 20 rows are one minibatch
-    run = runs.open_run(tmp_path / "run")
+    run = folder.open_run(tmp_path / "run")
     assert run.recipe == recipe
     assert run.model.n_x == WIDTHS[recipe.data]
     assert run.model.n_h[len(recipe.local_h) // 3 :] == recipe.n_h
@@ -225,10 +229,10 @@ def test_tiny_is_small():
 
 
 def test_n_rows_are_what_is_trained_on():
-    whole, few = (runs.load_data(override(RECIPES["digits"], {"n_rows": n})) for n in (0, 50))
+    whole, few = (folder.load_data(override(RECIPES["digits"], {"n_rows": n})) for n in (0, 50))
     assert [len(few.train), len(few.valid), len(few.test)] == [50, 50, len(whole.test)]
     assert len(whole.train) == len(data.load("digits").train)
-    other = runs.load_data(override(RECIPES["digits"], {"n_rows": 50, "seed": 1}))
+    other = folder.load_data(override(RECIPES["digits"], {"n_rows": 50, "seed": 1}))
     np.testing.assert_array_equal(few.train.values, other.train.values)  # so that a sweep over seeds compares
     with pytest.raises(DarnError, match="--n_rows must be 0 or more"):
         override(RECIPES["digits"], {"n_rows": -1})

@@ -15,10 +15,10 @@ import pytest
 from helpers import make_model
 from test_cli import BITS, csv, darn, facts, ok, refused
 
-from darn import likelihood
 from darn.data import Rows
+from darn.inference import likelihood
 from darn.report import _measure
-from darn.runs import open_run
+from darn.runs.folder import open_run
 
 NASTY = "<script>alert('x')</script>"
 SCORING = ("--rows", 20, "--samples", 10, "--repeats", 2)
@@ -241,7 +241,7 @@ def test_responses_are_differences_of_means():
 def test_independent_columns():
     rng = np.random.default_rng(4)
     train, x = (rng.random((60, 6)) < 0.3).astype(np.uint8), (rng.random((9, 6)) < 0.3).astype(np.uint8)
-    from darn import baselines
+    from darn.runs import baselines
 
     expected = likelihood.exact(baselines.independent(train), x).nll
     np.testing.assert_allclose(_measure.independent_nll(Rows.from_array(train), x), expected, rtol=1e-5)
@@ -254,7 +254,7 @@ def test_layers_shared_from_the_top_down(home):
     levels = _measure.from_layer(s, drawn, 6)
     assert [rows.shape for rows in levels] == [(6, 64)] * 2
     h = tuple(jnp.asarray(np.repeat(y[:1], 6, axis=0)) for y in drawn.h)
-    from darn import sampling
+    from darn.inference import sampling
 
     np.testing.assert_array_equal(levels[-1], sampling.sample(run.model, 6, seed=2, h=h).x)
 

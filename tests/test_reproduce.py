@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 from helpers import MODELS, make_model
 
-from darn import cli, data, likelihood, rbm, reproduce, zoo
+from darn import cli, data, zoo
 from darn.errors import DarnError
+from darn.inference import likelihood
 from darn.model_file import load_model, save_model
-from darn.recipes import PAPER, RECIPES
-from darn.reproduce import _costs, _counted, _figures, _results, _run
+from darn.paper import claims, costs, counted, docs, figures, rbm, results, run, tables
+from darn.paper.recipes import RECIPES
+from darn.paper.results import lacking
+from darn.paper.rows import PAPER
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -26,10 +29,10 @@ ROWS = {r.name: r for r in PAPER}
 # ---------------------------------------------------------------- what is committed
 
 
-@pytest.mark.parametrize("name", reproduce.read(RESULTS))
+@pytest.mark.parametrize("name", results.read(RESULTS))
 def test_committed_rows_are_whole(name):
-    record, row = reproduce.read(RESULTS)[name], ROWS[name]
-    assert _results.lacking(record) == []
+    record, row = results.read(RESULTS)[name], ROWS[name]
+    assert lacking(record) == []
     assert (record["row"], record["dataset"], record["split"]) == (name, row.data, "test")
     assert record["paper"] == row.paper
     assert (ROOT / record["model"]).exists()
@@ -37,8 +40,8 @@ def test_committed_rows_are_whole(name):
     if row.how != "rbm":
         model, info = load_model(ROOT / record["model"])
         assert info["data"]["sha256"] == record["dataset_sha256"]
-        assert _run.n_parameters(model) == record["parameters"]
-        assert reproduce.quick_of(ROOT / record["model"]) == record["quick"]
+        assert run.n_parameters(model) == record["parameters"]
+        assert results.quick_of(ROOT / record["model"]) == record["quick"]
         # one method for both figures: a sum over codes that nobody waited for is not quick either
         assert (record["method"] == "exact") == (record["quick"]["n_samples"] == 0)
 
@@ -53,12 +56,12 @@ def test_every_file_of_a_table_is_a_row():
 def test_documents_show_what_the_results_say(name):
     text = (ROOT / name).read_text()
     assert "<!-- results: " in text
-    assert reproduce.documented(text, RESULTS) == text, "run `darn reproduce docs`"
+    assert docs.documented(text, RESULTS) == text, "run `darn reproduce docs`"
 
 
 def test_tables_of_the_benchmarks(tmp_path):
     """Written down by hand from made-up files; nothing but a header where there are none."""
-    shown = lambda what: reproduce.documented(f"<!-- results: {what} -->\n<!-- end of results -->", tmp_path)  # noqa: E731
+    shown = lambda what: docs.documented(f"<!-- results: {what} -->\n<!-- end of results -->", tmp_path)  # noqa: E731
     assert len(shown("codec").splitlines()) == len(shown("speed").splitlines()) == 4
     (tmp_path / "bench").mkdir()
     sizes = {"rows": 1000, "bytes": 5000, "nats_a_row": 27.726, "bound_nats_a_row": 27.6, "over_the_bound_bytes": 22.7}
@@ -91,18 +94,18 @@ def test_the_papers_rows_agree_with_the_recipes():
 
 def test_tables_hold_both_figures():
     found = {"adult": {"nll": 13.123, "nll_ci95": 0.0041, "bound": 13.5}, "mnist-500": {"nll": 84.0, "bound": 87.9}}
-    text = "\n".join(reproduce.lines("table1", found))
+    text = "\n".join(tables.lines("table1", found))
     assert "13.12 ± 0.004" in text
-    everything = "\n".join(reproduce.lines("table1", {"dna": {"nll": 79.254, "nll_ci95": 1e-5}}))
+    everything = "\n".join(tables.lines("table1", {"dna": {"nll": 79.254, "nll_ci95": 1e-5}}))
     assert "79.25 ± <0.001" in everything
     assert everything.count("as above") == 1
     assert "20.44" in text
-    text = reproduce.markdown("table2", found, only_ours=True)
+    text = tables.markdown("table2", found, only_ours=True)
     assert text.count("\n") == 2
     assert "84.71 ± 0.01 | 90.31 | 84.00 | 87.90" in text
-    everything = reproduce.markdown("table2", found)
+    everything = tables.markdown("table2", found)
     assert everything.count("not yet run") == 14
-    assert "data not at hand" in reproduce.markdown("table1", found)
+    assert "data not at hand" in tables.markdown("table1", found)
 
 
 def test_tables_say_how_long_they_took():
@@ -114,11 +117,11 @@ def test_tables_say_how_long_they_took():
     found["web"] = {"nll": 1.0}  # a record without times
     found["ocr_letters"] = took(120, 12, "a GPU") | {"training": {"made": {"device": "a CPU"}}}  # scored elsewhere
     last = "4 rows trained and scored in 2.1 min on a CPU and 1.8 min on a GPU"
-    assert reproduce.lines("table1", found)[-1] == last
-    assert not any("trained" in line for line in reproduce.lines("table2", {}))
+    assert tables.lines("table1", found)[-1] == last
+    assert not any("trained" in line for line in tables.lines("table2", {}))
 
 
-def counted(fdarn, nade):
+def costs_of(fdarn, nade):
     return {"costs": {"trained": {"mnist-fdarn": {"operations": fdarn}, "nade-mnist": {"operations": nade}}}}
 
 
@@ -135,8 +138,8 @@ def ended(best, last, decay=0.0):
         ({"mnist-9": {"nll": 101.0}, "mob500-mnist": {"nll": 100.0}}, "9 stochastic", "holds"),
         ({"mnist-9": {"nll": 102.0}, "mob500-mnist": {"nll": 100.0}}, "9 stochastic", "does not hold"),
         ({"mnist-deep": {"bound": 87.0}, "mnist-500": {"bound": 88.0}}, "depth", "holds"),
-        (counted(1, 99), "hundred", "holds"),
-        (counted(9, 99), "hundred", "does not"),
+        (costs_of(1, 99), "hundred", "holds"),
+        (costs_of(9, 99), "hundred", "does not"),
         ({"mnist-9": ended(101.0, 101.0), "mnist-10": ended(101.0, 101.05)}, "early stopping", "holds"),
         ({"mnist-9": ended(101.0, 101.0), "mnist-16": ended(101.0, 101.3)}, "early stopping", "does not"),
         # where weight decay helps, noise alone is not judged
@@ -146,7 +149,7 @@ def ended(best, last, decay=0.0):
 )
 def test_claims_are_judged_by_the_figures(found, text, verdict):
     full = {k: {"method": "exact"} | v for k, v in found.items()}
-    (claim,) = [c for c in reproduce.claims(full) if text in c.text]
+    (claim,) = [c for c in claims.claims(full) if text in c.text]
     assert claim.verdict.startswith(verdict)
 
 
@@ -157,7 +160,7 @@ def test_four_sets():
 
     def verdict(wins):
         found = base | {s: {"nll": 1.0 if i < wins else 3.0} for i, s in enumerate(sets)}
-        return next(c.verdict for c in reproduce.claims(found) if "four" in c.text)
+        return next(c.verdict for c in claims.claims(found) if "four" in c.text)
 
     assert [verdict(w) for w in (3, 4, 8)] == ["does not hold", "holds", "holds"]
 
@@ -167,7 +170,7 @@ def test_four_sets_with_one_not_at_hand():
     base = {p + s: {"nll": 2.0} for p in ("mob-", "rbm-", "fvsbn-", "nade-", "eonade-") for s in names}
     found = base | {s: {"nll": 1.0 if s in ("dna", "nips", "web") else 3.0} for s in names}
     found |= {"adult-ours": {"nll": 1.5}, "connect4-ours": {"nll": 2.5}}
-    (claim,) = [c for c in reproduce.claims(found) if "four" in c.text]
+    (claim,) = [c for c in claims.claims(found) if "four" in c.text]
     assert claim.verdict == "undecided"  # RCV1 may be the fourth
     assert "with our stacks: adult;" in claim.figures
     assert "rcv1 (data not at hand)" in claim.figures
@@ -196,7 +199,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
     words = [str(w) for w in (*words, "--repeats", 3, "--quiet", "--json")]
     assert cli.main(words) == 0
     record = json.loads(capsys.readouterr().out)["mushrooms"]
-    assert _results.lacking(record) == []
+    assert lacking(record) == []
     assert record == json.loads((results / "table1" / "mushrooms.json").read_text())
     assert (record["n_samples"], record["repeats"], record["rows"]) == (20, 3, 45)
     assert record["model"] == "results/models/mushrooms.safetensors"
@@ -243,7 +246,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
 def test_the_quick_figure_is_by_the_method_of_its_row(small, method, monkeypatch, capsys):
     _, results, runs = small
     monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], n_h=(3,)))
-    record = _run.run_row(ROWS["mushrooms"], results, runs, _run.Protocol(20, 2, method=method), progress=False)
+    record = run.run_row(ROWS["mushrooms"], results, runs, run.Protocol(20, 2, method=method), progress=False)
     assert record is not None
     assert record["method"] == method
     assert record["quick"]["n_samples"] == (0 if method == "exact" else 1000)
@@ -258,16 +261,16 @@ def test_the_quick_figure_is_by_the_method_of_its_row(small, method, monkeypatch
 
 def test_rows_of_other_methods(small, monkeypatch, capsys):
     splits, results, runs = small
-    protocol = _run.Protocol.default()
-    record = _run.run_row(ROWS["mob-mushrooms"], results, runs, protocol)
+    protocol = run.Protocol.default()
+    record = run.run_row(ROWS["mob-mushrooms"], results, runs, protocol)
     assert record is not None
-    assert _results.lacking(record) == []
+    assert lacking(record) == []
     assert record["method"] == "exact"
     machine = rbm.Settings(n_h=3, steps=2, epochs=2, looks=1)
-    monkeypatch.setattr(_run, "_rbm_settings", lambda row: machine)
-    record = _run.run_row(ROWS["rbm-mushrooms"], results, runs, protocol)
+    monkeypatch.setattr(run, "_rbm_settings", lambda row: machine)
+    record = run.run_row(ROWS["rbm-mushrooms"], results, runs, protocol)
     assert record is not None
-    assert _results.lacking(record) == []
+    assert lacking(record) == []
     stored, _ = rbm.load(results / "models" / "rbm-mushrooms.safetensors")
     exact = rbm.mean_free_energy(stored, splits.test.unpack()) + rbm.exact_log_z(stored)
     assert record["nll"] == pytest.approx(exact, abs=0.2)
@@ -280,7 +283,7 @@ def test_rows_that_cannot_be_made(tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(RECIPES, "adult-ours")  # and not by whichever row has none: one day it will, and be trained
     for name, why in (("dbm", "quoted"), ("rcv1", "data not at hand"), ("adult-ours", "no recipe yet")):
         with pytest.raises(DarnError, match=why):
-            _run.run_row(ROWS[name], tmp_path, tmp_path, _run.Protocol(1, 1))
+            run.run_row(ROWS[name], tmp_path, tmp_path, run.Protocol(1, 1))
     assert cli.main(["reproduce", "table1", "--rows", "mushroms"]) == 2
     assert "did you mean mushrooms" in capsys.readouterr().err
     assert cli.main(["reproduce", "table1", "--results", str(tmp_path / "none")]) == 2
@@ -292,9 +295,9 @@ def test_rows_that_cannot_be_made(tmp_path, capsys, monkeypatch):
 
 def test_curves(tmp_path):
     curve = [[e, 10 + 5 / e, 11 + 5 / e] for e in range(1, 9)]
-    assert _figures.curves({"a": {"training": {"curve": curve}}, "b": {}}, tmp_path / "c.png") == 1
+    assert figures.curves({"a": {"training": {"curve": curve}}, "b": {}}, tmp_path / "c.png") == 1
     assert (tmp_path / "c.png").stat().st_size > 1000
-    assert _figures.curves({}, tmp_path / "d.png") == 0
+    assert figures.curves({}, tmp_path / "d.png") == 0
 
 
 # ---------------------------------------------------------------- counted work
@@ -312,7 +315,7 @@ def test_the_counted_sampler_draws_what_the_compiled_one_does(name):
     keys = jax.random.split(jax.random.key(3), 30)
     x, h = eqx.filter_jit(lambda m, k: jax.vmap(lambda key: m.sample(key=key))(k))(model, keys)
     for i, key in enumerate(keys):
-        own_x, own_h = _counted.sample(model, key, _counted.Counter())
+        own_x, own_h = counted.sample(model, key, counted.Counter())
         np.testing.assert_array_equal(own_x, x[i])
         for a, b in zip(own_h, h):
             np.testing.assert_array_equal(a, b[i])
@@ -336,22 +339,22 @@ def always_on(model):
     ],
 )
 def test_counts_of_units_that_are_all_on(model, expected):
-    found = _counted.count(always_on(model), n=2)
+    found = counted.count(always_on(model), n=2)
     # a tanh layer without weights gives 0s, which ask for no work either
     unused = 3 * 7 if model.decoder[0].net is not None else 0
     assert found["operations"] == expected - unused
     off = jax.tree.map(lambda w: -w if eqx.is_inexact_array(w) else w, always_on(model))
     work = 7 * 5 if model.n_h == () and expected == 70 else 0  # NADE reads its hidden units whatever the bits
-    assert _counted.count(off, n=2)["operations"] == work
+    assert counted.count(off, n=2)["operations"] == work
 
 
 def test_costs_grow_as_the_paper_says():
-    rows = list(_costs.measure(scales=(1, 2), n=2, seconds=0))
+    rows = list(costs.measure(scales=(1, 2), n=2, seconds=0))
     for row in rows:
         assert row["power"] == pytest.approx(row["power_of_formula"], abs=0.35)
-    assert _costs.timed(zoo.fvsbn(5, key=jax.random.key(0)), 3, 0.01) > 0
+    assert costs.timed(zoo.fvsbn(5, key=jax.random.key(0)), 3, 0.01) > 0
     record = {"rows": rows, "trained": {"x": {"operations": 5.0}}, "device": "a CPU"}
-    assert len(_costs.lines(record)) == 1 + 14 + 1 + 2
+    assert len(costs.lines(record)) == 1 + 14 + 1 + 2
 
 
 def test_trained_models_are_counted_by_the_sampler_that_suits_them(tmp_path):
@@ -362,21 +365,21 @@ def test_trained_models_are_counted_by_the_sampler_that_suits_them(tmp_path):
     for name, model in models.items():
         save_model(tmp_path / "models" / f"{name}.safetensors", model, {})
     (tmp_path / "models" / "rbm-mnist.safetensors").write_bytes(b"not one of these")
-    found = _costs.trained(tmp_path, n=3, seconds=0.001)
+    found = costs.trained(tmp_path, n=3, seconds=0.001)
     assert set(found) == set(models)
     assert found["mnist-fdarn"]["multiplied"] == 0
     assert found["mnist-fdarn"]["operations"] == pytest.approx(
-        _counted.count(models["mnist-fdarn"], 300)["operations"], rel=0.2
+        counted.count(models["mnist-fdarn"], 300)["operations"], rel=0.2
     )
     assert found["mnist-fdarn"]["dense_samples_per_second"] > 0
     assert found["nade-mnist"]["operations"] >= 7 * 5
-    assert _costs.count_sparse(_costs.sparsened(zoo.fdarn(7, 100, 3, key=jax.random.key(0)), 0.05))[
+    assert costs.count_sparse(costs.sparsened(zoo.fdarn(7, 100, 3, key=jax.random.key(0)), 0.05))[
         "hidden_on"
     ] == pytest.approx(5, abs=1)
 
 
 def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(_costs, "COSTS", _costs.COSTS[:2])
+    monkeypatch.setattr(costs, "COSTS", costs.COSTS[:2])
 
     def stop(text):
         if text.startswith("NADE"):
@@ -384,10 +387,10 @@ def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch):
 
     options = {"scales": (1, 2), "n": 1, "seconds": 0}
     with pytest.raises(KeyboardInterrupt):
-        _costs.run(tmp_path, progress=stop, **options)
+        costs.run(tmp_path, progress=stop, **options)
     path = tmp_path / "costs" / "costs.json"
     (first,) = json.loads(path.read_text())["rows"]
-    record = _costs.run(tmp_path, **options)
+    record = costs.run(tmp_path, **options)
     assert record["rows"][0] == first
     assert [r["name"] for r in record["rows"]] == ["FVSBN", "NADE"]
     assert json.loads(path.read_text()) == record

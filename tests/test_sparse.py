@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from helpers import MODELS, P_VALUE, chi_square, joint, number, randomised
 
-from darn import sampling, sparse, zoo
+from darn import zoo
 from darn.cli import main
 from darn.config import Architecture
 from darn.errors import DarnError
+from darn.inference import sampling, sparse
 from darn.model_file import load_model
 from darn.nn import Net
 

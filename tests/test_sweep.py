@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from helpers import randomised, same
 
-from darn import cli, data, runs, sweeps
+from darn import cli, data
 from darn.errors import DarnError
+from darn.inference.objective import description_length
 from darn.model_file import load_model
-from darn.objective import description_length
-from darn.recipes import PAPER_GRID, Recipe, expand, parse_grid, show_field
-from darn.runs import open_run
+from darn.runs import folder, sweep
+from darn.runs.folder import open_run
+from darn.runs.grid import PAPER_GRID, expand, parse_grid
+from darn.runs.recipe import Recipe, show_field
 from darn.training import fit, plan, train_group
 from darn.training._pad import pad, unpad
 from darn.zoo import build
@@ -222,7 +224,7 @@ OWN_GRID = {"n_h": ((2,), (3,)), "lr": (3e-2, 1e-3)}
 
 
 def test_the_best_model_is_an_ordinary_run(own, tmp_path):
-    record = sweeps.run(own, OWN_GRID, tmp_path / "s", programs=1, width=4)
+    record = sweep.run(own, OWN_GRID, tmp_path / "s", programs=1, width=4)
     best = min(record["models"], key=lambda r: r["valid_bound"])
     assert record["best"] == best["number"]
     run = open_run(tmp_path / "s" / "best")
@@ -232,12 +234,12 @@ def test_the_best_model_is_an_ordinary_run(own, tmp_path):
     assert len((tmp_path / "s" / "best" / "metrics.jsonl").read_text().splitlines()) == best["epochs"]
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["models"] == record["models"]
     assert not (tmp_path / "s" / "checkpoint.safetensors").exists()
-    assert len(sweeps.table(record)) == 5
+    assert len(sweep.table(record)) == 5
 
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_resuming_a_sweep_gives_the_same_models(width, own, tmp_path, monkeypatch):
-    whole = sweeps.run(own, OWN_GRID, tmp_path / "whole", programs=1, width=width)
+    whole = sweep.run(own, OWN_GRID, tmp_path / "whole", programs=1, width=width)
 
     class Killed(BaseException):
         pass
@@ -249,32 +251,32 @@ def test_resuming_a_sweep_gives_the_same_models(width, own, tmp_path, monkeypatc
             raise Killed
 
     with pytest.raises(Killed):
-        sweeps.run(own, OWN_GRID, tmp_path / "broken", programs=1, width=width, progress=kill)
+        sweep.run(own, OWN_GRID, tmp_path / "broken", programs=1, width=width, progress=kill)
     assert (tmp_path / "broken" / "checkpoint.safetensors").exists()
-    found = sweeps.run(own, OWN_GRID, tmp_path / "broken", resume=True, programs=1, width=width)
+    found = sweep.run(own, OWN_GRID, tmp_path / "broken", resume=True, programs=1, width=width)
     strip = lambda rows: [{k: v for k, v in r.items() if k != "seconds"} for r in rows]  # noqa: E731
     assert strip(found["models"]) == strip(whole["models"])
     for i in range(4):
         name = f"models/{i:03}.safetensors"
         same(load_model(tmp_path / "broken" / name)[0], load_model(tmp_path / "whole" / name)[0])
-    again = sweeps.run(own, OWN_GRID, tmp_path / "broken", resume=True)
+    again = sweep.run(own, OWN_GRID, tmp_path / "broken", resume=True)
     assert strip(again["models"]) == strip(whole["models"])
 
 
 def test_sweeps_refuse(own, tmp_path):
-    sweeps.run(dataclasses.replace(own, epochs=1), {"lr": (1e-2,)}, tmp_path / "s", width=1)
+    sweep.run(dataclasses.replace(own, epochs=1), {"lr": (1e-2,)}, tmp_path / "s", width=1)
     with pytest.raises(DarnError, match="exists already"):
-        sweeps.run(own, OWN_GRID, tmp_path / "s")
+        sweep.run(own, OWN_GRID, tmp_path / "s")
     with pytest.raises(DarnError, match="another grid"):
-        sweeps.run(own, OWN_GRID, tmp_path / "s", resume=True)
+        sweep.run(own, OWN_GRID, tmp_path / "s", resume=True)
     with pytest.raises(DarnError, match="no sweep"):
-        sweeps.run(own, OWN_GRID, tmp_path / "t", resume=True)
+        sweep.run(own, OWN_GRID, tmp_path / "t", resume=True)
     undivided = tmp_path / "rows.npy"
     np.save(undivided, ROWS.unpack())
     with pytest.raises(DarnError, match="follow from the seed"):
-        sweeps.run(dataclasses.replace(own, data=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
+        sweep.run(dataclasses.replace(own, data=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
     with pytest.raises(DarnError, match="every model of the sweep diverged"):
-        sweeps.run(dataclasses.replace(own, optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
+        sweep.run(dataclasses.replace(own, optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
 
 
 def test_the_command(own, tmp_path, monkeypatch, capsys):
@@ -293,6 +295,6 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("fields", [{}, {"n_h": (), "visible": "mixture"}, {"visible": "nade"}, {"visible": "eonade"}])
 def test_models_side_by_side_are_bounded_by_memory(fields, own):
     splits = data.load(own.data)
-    make = runs.maker(splits)
-    few, many = (sweeps._fits(make, recipe(**{"n_d": (n,), **fields}), splits) for n in (10_000, 10))
+    make = folder.maker(splits)
+    few, many = (sweep._fits(make, recipe(**{"n_d": (n,), **fields}), splits) for n in (10_000, 10))
     assert 1 <= few < many if fields.get("n_h", 1) else few == many

@@ -24,7 +24,7 @@ from darn import zoo
 from darn.config import Architecture, Training
 from darn.data import Rows
 from darn.errors import DarnError
-from darn.likelihood import exact
+from darn.inference.likelihood import exact
 from darn.model_file import load_model
 from darn.training import Program, fit, load_checkpoint, make_optimizer, rmsprop_graves, save_checkpoint
 from darn.training._optim import make_schedule, optimizer_names

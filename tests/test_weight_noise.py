@@ -12,12 +12,12 @@ from helpers import MODELS, make_model, randomised, same
 from scipy import stats
 from test_training import BASE, PATTERNS, go, small, take
 
-from darn import weight_noise, zoo
+from darn import zoo
 from darn.data import Rows
 from darn.nn import CausalDense, CausalLocal
-from darn.training import Program, fit
+from darn.training import Program, fit, weight_noise
 from darn.training._step import DeviceRows
-from darn.weight_noise import GRADIENTS, PRIORS, WeightNoise, gradient_and_squares
+from darn.training.weight_noise import GRADIENTS, PRIORS, WeightNoise, gradient_and_squares
 
 priors = pytest.mark.parametrize("prior", PRIORS)
 ways = pytest.mark.parametrize("how", GRADIENTS)

@@ -7,8 +7,8 @@ import numpy as np
 
 from darn.codec._ans import LENGTH, REACH, STEP_BITS
 from darn.codec._stack import Evaluator
+from darn.inference.sampling import encode
 from darn.model import Stack
-from darn.sampling import encode
 
 ROWS = 512  # enough: the two lengths are of the same rows and codes, so that their difference has little noise
 

@@ -18,12 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from darn.batching import chunks, pad_rows
 from darn.codec._ans import Ans
 from darn.codec._fixed_point import dtype_of
 from darn.layers import CERTAIN, Factorial, LinearAutoregressive, OneHot
 from darn.model import Stack
 from darn.nn import CausalDense, CausalLocal
-from darn.sampling import chunks, pad_rows
 
 BATCH = 512  # rows evaluated by one program
 BLOCK = 32  # units whose logits are kept up to date together while one is decided after the other

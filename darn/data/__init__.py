@@ -13,4 +13,15 @@ from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
 from darn.data._schema import MISSING as MISSING
 from darn.data._schema import Schema as Schema
+from darn.data._sheet import sheet as sheet
+from darn.data._sheet import square_shape as square_shape
 from darn.data._store import data_dir as data_dir
+from darn.data._write import ARCHIVES as ARCHIVES
+from darn.data._write import PAGES as PAGES
+from darn.data._write import PICTURES as PICTURES
+from darn.data._write import TABLES as TABLES
+from darn.data._write import check_output as check_output
+from darn.data._write import write_arrays as write_arrays
+from darn.data._write import write_rows as write_rows
+from darn.data._write import write_table as write_table
+from darn.data._write import write_words as write_words

@@ -6,14 +6,3 @@ from darn.report._frames import by_depth as by_depth
 from darn.report._frames import compose as compose
 from darn.report._frames import representation as representation
 from darn.report._page import page as page
-from darn.report._sheet import sheet as sheet
-from darn.report._sheet import square_shape as square_shape
-from darn.report._write import ARCHIVES as ARCHIVES
-from darn.report._write import PAGES as PAGES
-from darn.report._write import PICTURES as PICTURES
-from darn.report._write import TABLES as TABLES
-from darn.report._write import check_output as check_output
-from darn.report._write import write_arrays as write_arrays
-from darn.report._write import write_rows as write_rows
-from darn.report._write import write_table as write_table
-from darn.report._write import write_words as write_words

@@ -16,7 +16,7 @@ def compare(paths, out: str | Path, *, progress=None, **options) -> dict:
     `options` are those of `page`.
     """
     from darn.report._measure import scored
-    from darn.runs import open_run
+    from darn.runs.folder import open_run
 
     paths = [Path(path) for path in paths]
     if len(set(paths)) < 2:
@@ -160,7 +160,7 @@ def _samples(p: Page, every, names) -> None:
 
 
 def _fields(p: Page, every, names) -> None:
-    from darn.recipes import fields_of, show_field
+    from darn.runs.recipe import fields_of, show_field
 
     keys = ["data", *(f.name for f in fields_of())]
     values = {k: [show_field(getattr(s.run.recipe, k)) for s in every] for k in keys}

@@ -48,7 +48,7 @@ def _channels(y: np.ndarray, grid: tuple[int, int, int], times: int) -> list[np.
 def representation(model, x: np.ndarray, shape: tuple[int, int], path: str | Path, *, n: int = 25, seed: int = 0):
     """Figure 4: a frame x (n_x,) at the bottom, above it what it makes of each hidden layer, the channels of a local
     layer side by side; on top n encodings of the fully connected layer, one a line. Returns the encodings (n, n_h)."""
-    from darn.sampling import encode
+    from darn.inference.sampling import encode
 
     code = encode(model, np.repeat(x[None], n, axis=0), seed=seed)
     lines = [[x.reshape(shape)]]

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn import likelihood, sampling
 from darn.data import Rows
+from darn.inference import likelihood, sampling
+from darn.inference.likelihood import Likelihood
+from darn.inference.objective import description_length
 from darn.layers import AbstractAutoregressive, Factorial
-from darn.likelihood import Likelihood
 from darn.model import Stack
 from darn.nn import softplus
-from darn.objective import description_length
-from darn.runs import Run
+from darn.runs.folder import Run
 
 ENCODINGS = 20  # of each row, for the parts of its description length
 SAMPLES = 1000  # drawn to compare with the data column by column; the first of them are shown

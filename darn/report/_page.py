@@ -15,7 +15,7 @@ def page(path: str | Path, out: str | Path | None = None, *, progress=None, **op
     `options`: split, limit (rows scored at most), n_samples and repeats of the importance sampling, seed.
     """
     from darn.report._measure import scored
-    from darn.runs import open_run
+    from darn.runs.folder import open_run
 
     run = open_run(path)
     out = Path(out) if out else default_out(run.path)
@@ -33,7 +33,7 @@ def default_out(path: Path) -> Path:
 
 def render(s) -> tuple[str, dict]:
     """(the file, its headline figures)."""
-    from darn import sampling
+    from darn.inference import sampling
     from darn.report import _measure
 
     run, view = s.run, View(s.run)
@@ -59,7 +59,7 @@ def render(s) -> tuple[str, dict]:
 
 def recipe_section(p: Page, s) -> None:
     from darn.config import Architecture, Training
-    from darn.recipes import fields_of, show_field
+    from darn.runs.recipe import fields_of, show_field
 
     run = s.run
     recipe, data, made = run.recipe, run.info["data"], run.info.get("made", {})

@@ -93,7 +93,7 @@ def _some(s) -> tuple[np.ndarray, list[str]]:
 
 
 def reconstruction_section(p: Page, s, view: View, code) -> None:
-    from darn import sampling
+    from darn.inference import sampling
 
     pick, names = _some(s)
     context = None if s.context is None else s.context[pick]
@@ -116,7 +116,7 @@ def reconstruction_section(p: Page, s, view: View, code) -> None:
 def completion_section(p: Page, s, view: View) -> None:
     """Rows with their second half taken away, and what the model puts there; where this darn can complete rows."""
     try:
-        from darn.completion import complete  # pyright: ignore[reportMissingImports]
+        from darn.inference.completion import complete  # pyright: ignore[reportMissingImports]
     except ImportError:
         return
     pick, names = _some(s)

@@ -13,12 +13,12 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from darn.config import Training
+from darn.inference.objective import DescriptionLength, make_loss
 from darn.model import Stack
 from darn.nn import AbstractCausalMap
-from darn.objective import DescriptionLength, make_loss
 from darn.random import permutation
 from darn.training._optim import make_optimizer, make_schedule
-from darn.weight_noise import WeightNoise
+from darn.training.weight_noise import WeightNoise
 
 _NOISE = 2**31 - 1  # sets the key of the weights' noise apart from those that `_epochs` derives from the same seed
 

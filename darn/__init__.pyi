@@ -1,0 +1,34 @@
+from . import cli as cli
+from . import codec as codec
+from . import data as data
+from . import gradients as gradients
+from . import inference as inference
+from . import layers as layers
+from . import nn as nn
+from . import paper as paper
+from . import report as report
+from . import runs as runs
+from . import training as training
+from . import zoo as zoo
+from .config import Architecture as Architecture
+from .config import Training as Training
+from .errors import DarnError as DarnError
+from .estimator import DARN as DARN
+from .inference.completion import complete as complete
+from .inference.likelihood import evaluate as evaluate
+from .inference.objective import DescriptionLength as DescriptionLength
+from .inference.objective import description_length as description_length
+from .inference.objective import make_loss as make_loss
+from .inference.sampling import encode as encode
+from .inference.sampling import sample as sample
+from .model import Conditional as Conditional
+from .model import Stack as Stack
+from .model_file import load_model as load_model
+from .model_file import save_model as save_model
+from .paper.recipes import RECIPES as RECIPES
+from .runs.folder import load as load
+from .runs.recipe import Recipe as Recipe
+from .training import fit as fit
+from .zoo import build as build
+
+__version__: str

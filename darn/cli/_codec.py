@@ -1,0 +1,237 @@
+"""The commands `compress`, `decompress` and `inspect`."""
+
+import io
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+from darn.cli._base import Commands, say, use_device
+from darn.errors import DarnError
+
+
+def compress(args) -> None:
+    *model, source, target = _paths(args, "compress", with_model=not args.train)
+    _check_not_terminal(target)
+    use_device(args)
+    from tqdm import tqdm
+
+    from darn import codec
+    from darn.data import packing
+    from darn.runs.folder import open_run
+
+    if args.train:
+        made, inside, given, extra = _trained(args, source)
+    else:
+        run = open_run(model[0])
+        made, inside, extra = run.model, b"", {}
+        given = packing.open_source(source, run.model.n_x, run.shape, args.split, run.schema)
+    rows = codec.RowCodec(made)
+    held: list = []  # the first rows, to measure what rounding costs
+
+    def watched():
+        for part in given.parts:
+            if not held:
+                held.append(part[:512])
+            yield part
+
+    began = time.monotonic()
+    with (
+        packing.open_output(target) as f,
+        tqdm(total=given.rows, desc="compressing", unit=" rows", disable=True if args.quiet else None) as bar,
+    ):
+        mask = packing.mask(given.notes)
+        found = rows.write(f, watched(), given.rows, notes=given.notes, model=inside, mask=mask, progress=bar.update)
+    seconds = time.monotonic() - began
+    cost = codec.rounding_cost(made, rows.twin, held[0]) if held else 0.0
+    facts = {
+        **_facts(found),
+        "rounding_cost_nats_a_row": cost,
+        "seconds": round(seconds, 3),
+        "rows_a_second": round(found.rows / seconds) if seconds else None,
+        **extra,
+        "out": target,
+    }
+    lines = [*_lines(target, found), f"  rounding   {cost:10.4f} nats a row, measured on the first rows"]
+    if extra:
+        lines.append(f"  trained    {extra['trained']}, weights in steps of 2^-{extra['grid']}")
+        name, size = extra["general_compressor"]
+        verdict = "which is shorter: use that" if size < found.size else "which is longer"
+        lines.append(f"  instead    {name} takes {size:,} bytes, {verdict}")
+    _say_beside(args, target, facts, *lines)
+
+
+def _trained(args, source: str):
+    """A model made for the rows alone, its bytes, the rows, and what there is to say about it."""
+    import numpy as np
+
+    from darn.data import packing
+    from darn.runs import two_part
+
+    given = packing.open_source(source, None, None, args.split)
+    parts = list(given.parts)
+    if not parts:
+        raise DarnError(f"{source} has no rows to train on")
+    x = np.concatenate(parts)
+    found = two_part.train_for(x, progress=not args.quiet and sys.stderr.isatty())
+    extra = {
+        "trained": found.name,
+        "grid": found.grid,
+        "candidates": found.tried,
+        "general_compressor": two_part.general(x),
+    }
+    return found.model, found.inside, packing.Source(len(x), [x], given.notes), extra
+
+
+def decompress(args) -> None:
+    *model, source, target = _paths(args, "decompress", with_model=None)
+    _check_not_terminal(target)
+    use_device(args)
+    from tqdm import tqdm
+
+    from darn import codec
+    from darn.data import packing
+    from darn.runs.folder import open_run
+
+    with _open(source) as f:
+        head = codec.read_head(f)
+        columns = schema = None
+        if model:
+            run = open_run(model[0])
+            made, columns, schema = run.model, run.columns, run.schema
+        elif head.model:
+            from darn.runs.two_part import unpack
+
+            made = unpack(head.model)
+        else:
+            raise DarnError(
+                f"{source} was compressed with a model that is not inside it: give that first, as in "
+                f"`darn decompress RUN {source} {target}`"
+            )
+        packing.check_target(target, head.notes, head.rows, head.n_x, schema)
+        if args.keep_going and "images" in head.notes:
+            raise DarnError("--keep-going is for tables: an image with rows missing is not that image")
+        lost = 0
+        with tqdm(total=head.rows, desc="decompressing", unit=" rows", disable=True if args.quiet else None) as bar:
+            options = {"mask": packing.mask(head.notes), "progress": bar.update, "keep_going": args.keep_going}
+            blocks = (x for _, x in codec.RowCodec(made).read(f, head, **options))
+            if args.keep_going:
+                kept = list(blocks)
+                rows = sum(map(len, kept))
+                lost, blocks = head.rows - rows, iter(kept)
+            packing.write_target(target, blocks, head.rows - lost, head.n_x, head.notes, columns, schema)
+    facts = {"rows": head.rows - lost, "lost": lost, "columns": head.n_x, "out": target}
+    left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
+    _say_beside(args, target, facts, f"{head.rows - lost:,} rows of {head.n_x} in {target}{left_out}")
+
+
+def inspect(args) -> None:
+    from darn import codec
+
+    with _open(args.file) as f:
+        data = f.read()
+    found = codec.inspect(data)
+    head = codec.read_head(io.BytesIO(data))
+    images = head.notes.get("images")
+    facts = _facts(found) | {"fingerprint": head.fingerprint.hex(), "images": len(images) if images else None}
+    lines = [*_lines(args.file, found), f"  model      fingerprint {head.fingerprint.hex()}"]
+    if images:
+        lines.append(f"  images     {len(images):,}, in tiles of {head.notes['tile'][0]} x {head.notes['tile'][1]}")
+    say(args, facts, *lines)
+
+
+def _paths(args, name: str, with_model: bool | None) -> list[str]:
+    paths = args.paths
+    wanted = {True: (3,), False: (2,), None: (2, 3)}[with_model]
+    if len(paths) not in wanted:
+        usage = "IN OUT" if with_model is False else "RUN IN OUT"
+        raise DarnError(f"give the paths {usage}, not {len(paths)} of them; `darn {name} --help` shows how")
+    return paths
+
+
+def _check_not_terminal(target: str) -> None:
+    if target == "-" and sys.stdout.isatty():
+        raise DarnError("the output is not text: name a file, or send it down a pipe")
+    if target != "-" and os.path.isdir(target) and Path(target).suffix:
+        raise DarnError(f"{target} is a folder: name a file to write")
+
+
+def _open(path: str):
+    if path == "-":
+        return io.BytesIO(sys.stdin.buffer.read())
+    try:
+        return open(path, "rb")
+    except OSError as e:
+        raise DarnError(f"{path} cannot be read: {e.strerror}") from e
+
+
+def _say_beside(args, target: str, facts, *lines: str) -> None:
+    """Where the output goes to standard output, the words do not."""
+    if target != "-":
+        say(args, facts, *lines)
+
+
+def _facts(found) -> dict:
+    rows = max(found.rows, 1)
+    per_row = lambda bits: bits * math.log(2) / rows  # noqa: E731
+    return {
+        "rows": found.rows,
+        "columns": found.n_x,
+        "bytes": found.size,
+        "bits_per_dim": 8 * found.size / (rows * found.n_x),
+        "nats_a_row": per_row(8 * found.size),
+        "model_asks_nats_a_row": per_row(found.ideal),
+        "nats_a_row_by_layer": {
+            "x_given_h": per_row(found.p[0]),
+            **{f"h{l}": per_row(v) for l, v in enumerate(found.p[1:], 1)},
+            **{f"bits_back_{k}": -per_row(v) for k, v in enumerate(found.q, 1)},
+        },
+        "overhead_bytes": found.overhead / 8,
+        "rows_without_bits_back": found.first,
+        "model_bytes": found.model,
+        "head_bytes": found.head - found.model,
+    }
+
+
+def _lines(name: str, found):
+    facts = _facts(found)
+    yield f"{name}: {found.rows:,} rows of {found.n_x} in {found.size:,} bytes"
+    yield f"  a row      {facts['nats_a_row']:10.3f} nats, {facts['bits_per_dim']:.4f} bits a column"
+    yield f"  model asks {facts['model_asks_nats_a_row']:10.3f} nats: the description length along the codes taken"
+    for part, value in facts["nats_a_row_by_layer"].items():
+        yield f"    {part.replace('_', ' '):12} {value:10.3f}"
+    first = f"; {found.first} rows went without bits back" if found.q else ""
+    yield f"  overhead   {facts['overhead_bytes']:10.1f} bytes, of which the head has {facts['head_bytes']}{first}"
+    if found.model:
+        yield f"  model      {found.model:10,} bytes inside"
+
+
+def register(add: Commands) -> None:
+    p = add.command(
+        "compress",
+        compress,
+        "compress rows or bilevel images without loss, to the model's own description length",
+        "  darn compress runs/mushrooms my.npy my.drn\n  darn compress runs/pages scans/ scans.drn\n"
+        "  darn compress --train my.csv my.drn\n  cat my.npy | darn compress runs/mushrooms - - > my.drn",
+    )
+    p.add_argument("paths", nargs="+", metavar="RUN IN OUT", help="model, rows or images, file to write; - is a pipe")
+    p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    p.add_argument("--train", action="store_true", help="no model given: train one on these rows and put it inside")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    add.computing(p)
+
+    p = add.command(
+        "decompress",
+        decompress,
+        "the rows or images that were compressed, bit for bit",
+        "  darn decompress runs/mushrooms my.drn my.npy\n  darn decompress runs/pages scans.drn scans/\n"
+        "  darn decompress my.drn my.csv         (a file with its model inside)",
+    )
+    p.add_argument("paths", nargs="+", metavar="[RUN] IN OUT", help="model unless it is inside, file, what to write")
+    p.add_argument("--keep-going", action="store_true", help="leave out rows whose block is damaged")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    add.computing(p)
+
+    p = add.command("inspect", inspect, "where the bytes of a compressed file go", "  darn inspect my.drn")
+    p.add_argument("file", metavar="FILE", help="a file that `darn compress` wrote")

@@ -1,0 +1,103 @@
+"""The commands `complete` and `models`."""
+
+from darn.cli._base import Commands, at_least_one, check_seed, say, use_device
+from darn.errors import DarnError
+
+
+def models(args) -> None:
+    from darn.runs import pretrained
+
+    found = pretrained.describe()
+    width = max((len(m["name"]) for m in found), default=0)
+    lines = [f"{'name':{width}} {'data':18} {'columns':>7}  {'bound':>7}   about"]
+    for m in found:
+        bound = "-" if m["valid_bound"] is None else f"{m['valid_bound']:.2f}"
+        bound = f"{bound:>7}{'*' if m['encodings'] > 1 else ' '}"
+        lines.append(f"{m['name']:{width}} {m['data'] or '-':18} {m['columns'] or '-':>7}  {bound}  {m['about']}")
+    if any(m["encodings"] > 1 for m in found):
+        lines.append("* the tighter bound of several encodings: not to be compared with the others")
+    if not found:
+        lines = [f"no ready model is here: copy results/models of the repository to {pretrained.folders()[-1]}"]
+    say(args, found, *lines)
+
+
+def complete(args) -> None:
+    from darn.data import PICTURES, check_output
+
+    check_output(args.out, PICTURES)
+    at_least_one(args, "n", "samples", "every")
+    check_seed(args)
+    if args.hide is None and args.data is None:
+        raise DarnError("nothing is missing: name a file with holes, or hide a part of the test rows with --hide lower")
+    use_device(args)
+    import numpy as np
+
+    from darn.inference import completion
+    from darn.runs import holes
+    from darn.runs.folder import open_run, scored_rows
+
+    run = open_run(args.model)
+    options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
+    facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data, "n": args.n}
+    if args.hide is None:
+        x, mask, context = holes.read(run, args.data, args.every)
+    else:
+        x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
+        mask = np.broadcast_to(holes.hide(run, args.hide), x.shape)
+    holed = mask.any(axis=1)  # rows without a hole stay as they are
+    if not holed.any():
+        raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
+    side = None if context is None else context[holed]
+    found = completion.complete(run.model, x[holed], mask[holed], n=args.n, context=side, **options)
+    filled = np.repeat(np.where(mask, 0, x).astype(found.x.dtype)[:, None], args.n, axis=1)
+    filled[holed] = found.x
+    share = float(mask[holed].mean())
+    facts |= {"rows": len(x), "rows_with_holes": int(holed.sum()), "method": found.method, "missing": share}
+    facts["ess"] = None if found.ess is None else {"mean": float(found.ess.mean()), "min": float(found.ess.min())}
+    how_many = f"{args.n} completion{'s' * (args.n > 1)} of {holed.sum():,} rows"
+    lines = [f"{how_many} with holes, {share:.0%} of their units missing ({found.method})"]
+    if found.ess is not None:
+        lines[0] += f"; effective sample size {found.ess.mean():.1f} of {args.samples} (least {found.ess.min():.1f})"
+    if args.hide is not None:
+        scored = {"this model": completion.conditional(run.model, x, mask, context=context, **options)}
+        if args.baselines and context is None:
+            from darn.runs.baselines import best_mixture
+
+            splits = run.splits()
+            k, mixture = best_mixture(splits.train.unpack(), splits.valid.unpack())
+            scored[f"mixture of {k} Bernoullis"] = completion.conditional(mixture, x, mask, **options)
+        facts["log_p_missing"] = {}
+        for name, s in scored.items():
+            half = 1.96 * float(np.std(s.log_p)) / len(x) ** 0.5
+            facts["log_p_missing"][name] = {"mean": float(s.log_p.mean()), "rows_ci95": half, "method": s.method}
+            mean = f"{s.log_p.mean():9.3f} nats ± {half:.2f}"
+            lines.append(f"  log p(missing | seen) {mean} over rows ({s.method}): {name}")
+    if args.out:
+        holes.write(run, args.out, filled, context, args.seed)
+        facts["out"] = args.out
+        lines.append(f"in {args.out}")
+    say(args, facts, *lines)
+
+
+def register(add: Commands) -> None:
+    p = add.command(
+        "complete",
+        complete,
+        "fill in what is missing, several times over",
+        "  darn complete runs/pets pets_with_holes.csv -n 5 --out filled.csv\n"
+        "  darn complete mnist-500 --hide lower --every 500 -n 10 --out halves.png",
+    )
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a ready model's name")
+    p.add_argument("data", nargs="?", help="rows with holes: empty cells of a .csv, NaN of a .npy")
+    p.add_argument("--hide", metavar="WHAT", help="hide of whole rows: lower, upper, left, right, or columns by name")
+    p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
+    p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")
+    p.add_argument("-n", type=int, default=1, help="completions of each row (default 1)")
+    p.add_argument("--samples", type=int, default=100, help="importance samples a row (default 100)")
+    p.add_argument("--sweeps", type=int, default=5, help="Gibbs sweeps that refine them (default 5)")
+    p.add_argument("--seed", type=int, default=0, help="the same seed, the same completions")
+    p.add_argument("--baselines", action="store_true", help="with --hide: beside a mixture of Bernoullis")
+    p.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy (rows, n, columns) or FILE.csv")
+    add.computing(p)
+
+    add.command("models", models, "list the ready models", "  darn models\n  darn eval mnist-500 --every 50")

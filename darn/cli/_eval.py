@@ -1,0 +1,154 @@
+"""The command `eval`."""
+
+import time
+
+from darn.cli._base import Commands, at_least_one, check_seed, say, use_device
+from darn.errors import DarnError
+
+
+def evaluate(args) -> None:
+    at_least_one(args, "samples", "repeats", "every")
+    check_seed(args)
+    from darn.data import TABLES, check_output, write_table
+
+    check_output(args.per_row, TABLES)
+    stored = _quick(args) if args.quick else None
+    use_device(args)
+    from tqdm import tqdm
+
+    from darn import data
+    from darn.inference import likelihood
+    from darn.paper import rbm
+    from darn.runs import provenance
+    from darn.runs.folder import open_run, scored_rows
+
+    if rbm.is_rbm(args.model):
+        return _evaluate_rbm(args, stored)
+    run = open_run(args.model)
+    x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
+    own = args.data in (None, run.recipe.data)
+    split = args.split or ("test" if args.data is None or args.data in data.names() else None)
+    method = likelihood.method_for(run.model) if args.method == "auto" else args.method
+    passes = len(x) * (1 if method == "exact" else args.repeats)
+    began = time.monotonic()
+    with tqdm(total=passes, desc="scoring", unit=" rows", disable=None) as bar:
+        options = {"context": context, "progress": bar.update}
+        if method == "importance":
+            options |= {"n_samples": args.samples, "repeats": args.repeats, "seed": args.seed}
+        found = getattr(likelihood, method)(run.model, x, **options)
+    comparable = own and split == "test" and args.every == 1
+    facts = {
+        "model": str(args.model),
+        "data": args.data or run.recipe.data,
+        "split": split,
+        **found.summary(),
+        "seconds": round(time.monotonic() - began, 2),
+        "paper_nll": run.recipe.paper_nll if comparable else None,
+        "paper_bound": run.recipe.paper_bound if comparable else None,
+        "device": provenance.device(),
+        "precision": provenance.precision(),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "command": provenance.command(),
+        "seed": args.seed,
+    }
+    if args.baselines:
+        facts["baselines"] = _baselines(run, x)
+    if args.per_row:
+        write_table(args.per_row, found.log_p, ["log_p"])
+    if stored is not None:
+        facts["stored"] = stored
+    say(args, facts, *_eval_lines(facts, found))
+
+
+def _evaluate_rbm(args, stored: dict | None) -> None:
+    """A baseline's file: the test rows of its own data, log Z by annealing."""
+    if args.data or args.per_row or args.baselines or args.split not in (None, "test"):
+        raise DarnError(f"{args.model} is a restricted Boltzmann machine: it is scored on its own test rows as a whole")
+    from darn.paper.results import quick_line
+    from darn.paper.run import score_rbm
+
+    chains = 100 if args.quick else args.samples
+    found = score_rbm(args.model, chains, args.samples, every=args.every, seed=args.seed)
+    lines = [f"  -log p   {found['nll']:10.3f} nats  ± {found['nll_ci95']:.3f} (95%, {found['method']})"]
+    if stored is not None:
+        found["stored"] = stored
+        lines.append(quick_line(found["nll"], found["nll_ci95"], stored))
+    say(args, {"model": str(args.model)} | found, f"{args.model} on {found['rows']:,} rows", *lines)
+
+
+def _quick(args) -> dict | None:
+    """Sets the options of a quick evaluation; the figure stored with a committed model, if there is one."""
+    from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES, quick_of
+
+    stored = quick_of(args.model)
+    args.every, args.samples, args.repeats = QUICK_EVERY, QUICK_SAMPLES, 1
+    if stored:
+        args.seed = stored["seed"]
+        if args.method == "auto":
+            args.method = "importance" if stored["n_samples"] else "exact"
+    return stored
+
+
+def _baselines(run, x) -> dict[str, float]:
+    from darn.inference import likelihood
+    from darn.runs import baselines
+
+    splits = run.splits()
+    train, valid = splits.train.unpack(), splits.valid.unpack()
+    sizes = (10, 20, 50, 100, 200) if len(train) >= 10 else (1, 2, 5)
+    k, mixture = baselines.best_mixture(train, valid, sizes)
+    return {
+        "independent Bernoulli": likelihood.exact(baselines.independent(train), x).nll,
+        f"mixture of {k} Bernoullis": likelihood.exact(mixture, x).nll,
+    }
+
+
+def _eval_lines(facts, found):
+    n, split = facts["rows"], f" ({facts['split']})" if facts["split"] else ""
+    yield f"{facts['model']} on {n:,} {'row' if n == 1 else 'rows'} of {facts['data']}{split}"
+    among = f"; over rows ± {found.rows_ci95:.2f}" if n > 1 else ""
+    if found.method == "exact":
+        yield f"  -log p   {found.nll:10.3f} nats  exact sum{among}"
+    else:
+        how = f"{found.n_samples:,} samples x {found.repeats}"
+        yield f"  -log p   {found.nll:10.3f} nats  ± {found.nll_ci95:.3f} (95%, importance sampling, {how}){among}"
+        yield "  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items())
+        yield f"  ESS      {found.ess.mean():10.1f} of {found.n_samples:,} samples (least {found.ess.min():.1f})"
+    yield f"  bound    {found.bound:10.3f} nats  expected description length, an upper bound on -log p"
+    if facts["paper_nll"] is not None:
+        bound = f" (bound {facts['paper_bound']})" if facts["paper_bound"] else ""
+        yield f"  paper    {facts['paper_nll']:10.3f} nats{bound}"
+    if "stored" in facts:
+        from darn.paper.results import quick_line
+
+        yield quick_line(found.nll, found.nll_ci95, facts["stored"])
+    for name, value in facts.get("baselines", {}).items():
+        change = 100 * (1 - found.nll / value)
+        yield f"  {name}: {value:.3f} nats; this model takes {abs(change):.1f}% {'fewer' if change > 0 else 'more'}"
+
+
+def register(add: Commands) -> None:
+    p = add.command(
+        "eval",
+        evaluate,
+        "bound and -log p of rows, with intervals",
+        "  darn eval runs/mushrooms\n  darn eval runs/mnist-500 --samples 100000 --repeats 10\n"
+        "  darn eval runs/m my_rows.csv --per-row scores.npy",
+    )
+    p.add_argument("model", metavar="RUN", help="a run folder or a model file")
+    p.add_argument("data", nargs="?", help="rows to score; default: the test rows of the model's own data")
+    p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    p.add_argument("--samples", type=int, default=1000, help="importance samples a row (default 1000)")
+    p.add_argument("--repeats", type=int, default=10, help="repeats of the estimate (default 10)")
+    p.add_argument("--seed", type=int, default=0, help="of the importance samples")
+    p.add_argument(
+        "--quick", action="store_true", help="every 10th row, 1,000 samples, the stored seed: minutes on a CPU"
+    )
+    p.add_argument("--every", type=int, default=1, metavar="K", help="score every K-th row only")
+    p.add_argument(
+        "--method", choices=("auto", "exact", "importance"), default="auto", help="auto: exact up to 16 units"
+    )
+    p.add_argument("--per-row", metavar="OUT.npy", help="write log p of every row, nats")
+    p.add_argument("--baselines", action="store_true", help="beside independent Bernoullis and a mixture")
+    add.computing(p)

@@ -1,0 +1,71 @@
+"""The commands `report` and `compare`: what a run learned, as one HTML file."""
+
+from darn.cli._base import Commands, at_least_one, check_seed, say, use_device
+
+
+def _options(args) -> dict:
+    at_least_one(args, "rows", "samples", "repeats")
+    check_seed(args)
+    from darn.data import PAGES, check_output
+
+    check_output(args.out, PAGES)
+    use_device(args)
+    found = {"split": args.split, "limit": args.rows, "n_samples": args.samples, "repeats": args.repeats}
+    return found | {"seed": args.seed}
+
+
+def report(args) -> None:
+    options = _options(args)
+    from tqdm import tqdm
+
+    from darn.report import page
+
+    with tqdm(desc="scoring", unit=" rows", disable=None) as bar:
+        facts = page(args.model, args.out, progress=bar, **options)
+    text = f"-log p {facts['nll']:.2f}, bound {facts['bound']:.2f} nats on {facts['rows']:,} {facts['split']} rows"
+    say(args, facts, f"report in {facts['out']} ({text})")
+
+
+def compare(args) -> None:
+    options = _options(args)
+    from tqdm import tqdm
+
+    from darn.report import compare as write
+
+    with tqdm(desc="scoring", unit=" rows", disable=None) as bar:
+        facts = write(args.models, args.out or "comparison.html", progress=bar, **options)
+    lines = [f"{r['nll']:10.3f} nats  bound {r['bound']:10.3f}  {r['run']}" for r in facts["runs"]]
+    say(args, facts, *lines, f"comparison in {facts['out']}")
+
+
+def register(add: Commands) -> None:
+    def page(name, run, text, example, what, default):
+        p = add.command(name, run, text, example)
+        p.add_argument(*what[:1], **what[1])
+        p.add_argument("--out", metavar="FILE.html", help=f"default: {default}")
+        p.add_argument("--split", choices=("train", "valid", "test"), default="test", help="which rows to score")
+        p.add_argument(
+            "--rows", type=int, default=1000, help="score at most so many rows, evenly spaced (default 1000)"
+        )
+        p.add_argument("--samples", type=int, default=200, help="importance samples a row (default 200)")
+        p.add_argument("--repeats", type=int, default=5, help="repeats of the estimate (default 5)")
+        p.add_argument("--seed", type=int, default=0, help="of the importance samples")
+        add.computing(p)
+
+    page(
+        "report",
+        report,
+        "one HTML page on a run: curves, samples, codes, costs",
+        "  darn report runs/digits\n  darn report runs/mnist-500 --rows 10000 --samples 1000 --out mnist.html",
+        ("model", {"metavar": "RUN", "help": "a run folder or a model file"}),
+        "report.html in the run folder",
+    )
+
+    page(
+        "compare",
+        compare,
+        "one HTML page on several runs side by side",
+        "  darn compare runs/m16 runs/m32 runs/m64 --out sizes.html",
+        ("models", {"metavar": "RUN", "nargs": "+", "help": "run folders or model files"}),
+        "comparison.html",
+    )

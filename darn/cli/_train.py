@@ -1,0 +1,144 @@
+"""The commands `recipes`, `data` and `train`."""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+from darn.cli import _atari
+from darn.cli._base import Commands, say, short, use_device
+from darn.paper.recipes import RECIPES, find
+from darn.runs.recipe import Recipe, override, parse_field
+
+TABLE = ("categorical", "drop", "weights")  # what is said of a table's columns
+
+
+def recipes(args) -> None:
+    if args.name is None:
+        lines = [f"{name:20} {recipe.promise}" for name, recipe in RECIPES.items()]
+        return say(args, {k: r.to_json() for k, r in RECIPES.items()}, *lines)
+    values = find(args.name)[1].to_json()
+    lines = [f"  {k:18} {short(v)}" for k, v in values.items() if k != "promise"]
+    return say(args, values, values["promise"], *lines)
+
+
+def data_sets(args) -> None:
+    if args.name == "atari" or args.game:
+        return _atari.record(args)
+    from darn import data
+
+    if args.name is None:
+        sets = data.describe()
+        lines = [f"{'name':32} {'columns':>7}  {'train / valid / test':24} {'here':5} what"]
+        for s in sets:
+            rows = " / ".join(map(str, s["rows"]))
+            lines.append(f"{s['name']:32} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
+        return say(args, sets, *lines, f"data folder: {data.data_dir()} (the variable DARN_DATA names another)")
+    columns = data.Columns(**{name: getattr(args, name) for name in TABLE})
+    splits = data.load(args.name, binarize=args.binarize, labels=args.labels, columns=columns)
+    parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
+    facts = {
+        "name": splits.name,
+        "columns": splits.train.n,
+        "rows": {k: len(v) for k, v in parts.items()},
+        "mean": {k: round(float(v.mean().mean()), 4) for k, v in parts.items()},
+        "binarize": splits.binarize,
+        "shape": splits.shape,
+        "classes": splits.classes,
+        "sha256": splits.sha256,
+    }
+    lines = [f"{k:10} {short(v)}" for k, v in facts.items()]
+    if splits.schema is not None:
+        facts["table"] = {c.name: c.told() for c in splits.schema.columns}
+        lines += [f"  {name:16} {what}" for name, what in facts["table"].items()]
+    return say(args, facts, *lines)
+
+
+def train(args) -> int:
+    name, recipe = asked_recipe(args)
+    out = Path(args.out or Path("runs") / name)
+    use_device(args)
+    from darn.runs import folder
+
+    fit = folder.train(recipe, out, resume=args.resume, progress=not args.quiet)
+    facts = {
+        "run": str(out),
+        "valid_bound": fit.bound,
+        "best_epoch": fit.epoch,
+        "epochs": fit.epochs,
+        "steps": fit.steps,
+        "seconds": round(fit.seconds, 2),
+        "interrupted": fit.interrupted,
+    }
+    seen = f"{recipe.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}" if fit.epoch else "not yet validated"
+    how = "interrupted" if fit.interrupted else "done"
+    text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): {seen}; the model is in {out}"
+    say(args, facts, text)
+    if fit.interrupted:
+        print("darn: interrupted; the same command with --resume goes on from here", file=sys.stderr)
+    return 130 if fit.interrupted else 0
+
+
+def asked_recipe(args):
+    """(name, recipe) of the arguments: a recipe's name or one's own data, shrunk if asked, with fields changed."""
+    own = _own_data(args.recipe)
+    name, recipe = find(args.recipe, own)
+    given = given_fields(args)
+    if own is not None:
+        from darn.runs import folder
+
+        recipe = folder.sized(override(recipe, given), given)  # a wrong field is found before data are read
+    return name, override(recipe.tiny() if args.tiny else recipe, given)
+
+
+def given_fields(args) -> dict:
+    """The recipe's fields that the command line names."""
+    words = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
+    return {k: parse_field(k, v) for k, v in words.items()}
+
+
+def _own_data(name: str) -> str | None:
+    """What to train on where `name` is no recipe's: a known set, or a file by its full path (runs are read later)."""
+    if name in RECIPES:
+        return None
+    from darn import data
+
+    return name if name in data.names() else os.path.abspath(name) if name and os.path.exists(name) else None
+
+
+def register(add: Commands) -> None:
+    p = add.command("recipes", recipes, "list the recipes", "  darn recipes\n  darn recipes mnist-500")
+    p.add_argument("name", nargs="?", help="show one recipe's fields")
+
+    p = add.command(
+        "data",
+        data_sets,
+        "list the data sets, or fetch and check one; record Atari frames",
+        "  darn data\n  darn data mushrooms\n  darn data pets.csv --categorical auto\n"
+        "  darn data atari --game pong --frames 100000",
+    )
+    p.add_argument("name", nargs="?", help="a data set's name, or a file of one's own")
+    p.add_argument("--binarize", help="how grey levels become bits: threshold, static, dynamic or intensity")
+    p.add_argument("--labels", metavar="COLUMN", help="the column that holds class labels")
+    told = {f.name: f.metadata["help"] for f in dataclasses.fields(Recipe) if f.name in TABLE}
+    for name in TABLE:
+        p.add_argument(f"--{name}", metavar="V", help=told[name].replace("%", "%%"))
+    p.add_argument("--game", metavar="A,B", help="atari: the games to record, side by side; 'all' for the paper's five")
+    p.add_argument("--frames", type=int, default=100_000, help="atari: frames to keep of each game (default 100000)")
+    p.add_argument("--seed", type=int, default=2014, help="atari: everything random follows from this")
+    p.add_argument("--processes", type=int, help="atari: emulators side by side; default one a core")
+
+    p = add.command(
+        "train",
+        train,
+        "train a recipe, or a model of one's own data",
+        "  darn train mushrooms --n_h 16 --out runs/m16\n  darn train my.csv --visible nade --epochs 50\n"
+        "  darn train mnist-500 --resume",
+    )
+    p.add_argument("recipe", help="a recipe's name, a data set's name, or a file or folder of one's own")
+    p.add_argument("--out", help="the run folder; default runs/NAME")
+    p.add_argument("--resume", action="store_true", help="continue an interrupted run as if it had never stopped")
+    p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    add.computing(p)
+    add.fields(p)

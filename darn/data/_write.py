@@ -1,0 +1,63 @@
+"""Output files: rows as pictures, numbers as tables; the ending of the name chooses the format."""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from darn.data._sheet import sheet, square_shape
+from darn.errors import DarnError
+from darn.files import atomic
+
+TABLES = ("npy", "csv")
+PICTURES = ("png", *TABLES)
+ARCHIVES = ("npz",)
+PAGES = ("html", "htm")
+
+
+def check_output(path: str | None, kinds: tuple[str, ...]) -> None:
+    """Refuses a name that could not be written, before any work is done for it."""
+    if path is None:
+        return
+    if Path(path).suffix.lower().lstrip(".") not in kinds:
+        endings = " or ".join(f".{k}" for k in kinds)
+        raise DarnError(f"{path}: the ending of the name chooses the format, so it must be {endings}")
+    if Path(path).is_dir():
+        raise DarnError(f"{path} is a folder: name a file to write")
+
+
+def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
+    """An array as .npy, or as .csv under a line with the columns' names."""
+    with atomic(path) as temporary, open(temporary, "wb") as f:
+        if path.lower().endswith("npy"):
+            np.save(f, values)
+        else:
+            form = "%d" if np.issubdtype(values.dtype, np.integer) else "%.7g"
+            np.savetxt(f, values, fmt=form, delimiter=",", header=",".join(header), comments="", encoding="utf-8")
+
+
+def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None, columns: list[str] | None) -> None:
+    """Rows of the visible layer: as images of `shape` in one .png, or as a table; None is standard output."""
+    names = columns or [f"x{j + 1}" for j in range(x.shape[1])]
+    if path is None:
+        write_words(None, names, x.tolist())
+    elif path.lower().endswith("png"):
+        sheet(x, shape or square_shape(x.shape[1]), path)
+    else:
+        write_table(path, x, names)
+
+
+def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> None:
+    """A table of words as .csv, quoted where it must be; None is standard output."""
+    if path is None:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
+        return
+    with atomic(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as f:
+        csv.writer(f, lineterminator="\n").writerows([names, *rows])
+
+
+def write_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
+    """Several arrays as one .npz."""
+    with atomic(path) as temporary, open(temporary, "wb") as f:
+        np.savez_compressed(f, **arrays)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,5 @@
+"""Functions of a model: description length, likelihood, samples, codes, completions."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

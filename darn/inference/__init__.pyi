@@ -1,0 +1,5 @@
+from . import completion as completion
+from . import likelihood as likelihood
+from . import objective as objective
+from . import sampling as sampling
+from . import sparse as sparse

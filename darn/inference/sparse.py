@@ -1,0 +1,153 @@
+"""The sparse sampler of fDARN: what a unit adds to the logits of others is added only if the unit is on.
+
+A decoder of linear autoregressive and factorial layers without deterministic ones is one linear autoregressive chain
+over all its units, top layer first, x last. Where n_s units are on, a sample takes n_s (n_x + n_h) additions, Section
+2.3, and not one multiplication. That is work for one core of a CPU, row by row: the loop is compiled by Numba.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darn.batching import chunks, row_keys
+from darn.errors import DarnError
+from darn.inference.sampling import CHUNK
+from darn.layers import Factorial, LinearAutoregressive
+from darn.model import Stack
+from darn.nn import Dense, Net
+
+
+class SparseSamples(NamedTuple):
+    """Rows drawn, the hidden layers they came from, and the work it took."""
+
+    x: np.ndarray  # (N, n_x) uint8
+    h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8, h[0] being h^(1)
+    additions: np.ndarray  # (N,) weights added to a logit, counted one by one as they were
+
+
+class Chain(NamedTuple):
+    """A decoder as one chain over the units of all layers, from the top layer's first to the visible layer's last."""
+
+    b: np.ndarray  # (n,)
+    W: np.ndarray  # (m, n) the weights from unit j onto unit k, for the m units that have any
+    first: np.ndarray  # (m,) unit j adds to the units from first[j] ...
+    stop: np.ndarray  # (m,) ... up to stop[j] - 1
+    V: np.ndarray  # (n_context, n) the weights of the observed context
+
+
+def flatten(model: Stack) -> Chain:
+    """The model's decoder as one chain, or a DarnError where it is not linear."""
+    top_down = range(model.n_layers, -1, -1)
+    layers = [_checked(model, l) for l in top_down]
+    ends = np.cumsum([layer.n for layer in layers])
+    starts = ends - [layer.n for layer in layers]
+    n, n_context = int(ends[-1]), model.n_context
+    b, W, V = np.zeros(n, np.float32), np.zeros((n, n), np.float32), np.zeros((n_context, n), np.float32)
+    first, stop = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    for i, layer in enumerate(layers):
+        own = slice(starts[i], ends[i])
+        b[own] = layer.b
+        # A layer's parents lie side by side from the nearest up, then the context; the chain has the topmost first.
+        parents = range(i - 1, -1, -1) if model.skip else range(i - 1, max(i - 2, -1), -1)
+        columns = [*(slice(starts[k], ends[k]) for k in parents)]
+        if isinstance(layer.U, Dense):
+            U = np.asarray(layer.U.W)
+            if layer.U.b is not None:
+                b[own] += np.asarray(layer.U.b)
+            for column in columns:
+                part, U = np.split(U, [column.stop - column.start], axis=1)
+                W[column, own] = part.T
+            V[:, own] = U.T
+        last = ends[-1] if model.skip else ends[min(i + 1, len(ends) - 1)]
+        stop[own] = last
+        if isinstance(layer, LinearAutoregressive):
+            W[own, own] = jax.vmap(layer.W.outgoing)(jnp.arange(layer.n))
+            first[own] = np.arange(starts[i], ends[i]) + 1
+        else:
+            first[own] = ends[i]
+    m = n if isinstance(layers[-1], LinearAutoregressive) else int(starts[-1])
+    return Chain(b, np.ascontiguousarray(W[:m]), first[:m], stop[:m], V)
+
+
+def _checked(model: Stack, l: int) -> Factorial | LinearAutoregressive:
+    part = model.decoder[l]
+    if part.net is not None and not (isinstance(part.net, Net) and not part.net.maps):
+        raise DarnError(
+            "the sparse sampler needs a decoder without deterministic layers (--decoder_d ''), such as fDARN's: "
+            "draw from this model without --sparse"
+        )
+    layer = part.layer
+    if not (isinstance(layer, Factorial | LinearAutoregressive) and isinstance(layer.U, Dense | None)):
+        raise DarnError(
+            f"the sparse sampler is for factorial and linear autoregressive layers, not {type(layer).__name__}: "
+            "draw from this model without --sparse"
+        )
+    return layer
+
+
+@cache
+def _compiled():
+    """The loop over rows and units, in machine code. Numba is loaded when it is first needed."""
+    import numba
+
+    def run(b, W, first, stop, V, context, threshold, y, additions):
+        a = np.empty_like(b)
+        for i in range(len(y)):
+            a[:] = b
+            count = 0
+            for c in range(len(V)):
+                if context[i, c] != 0:
+                    for k in range(len(b)):
+                        a[k] += context[i, c] * V[c, k]
+                        count += 1
+            for j in range(len(b)):
+                on = a[j] > threshold[i, j]
+                y[i, j] = on
+                if on and j < len(W):
+                    # as slices from 0 on, which vectorise: indices that might be negative do not
+                    target, weights = a[first[j] : stop[j]], W[j, first[j] : stop[j]]
+                    for k in range(len(target)):
+                        target[k] += weights[k]
+                        count += 1
+            additions[i] = count
+
+    try:  # compiling takes seconds: done once for all runs, where there is a folder to keep the result in
+        return numba.njit(run, nogil=True, cache=True)
+    except RuntimeError:
+        return numba.njit(run, nogil=True)
+
+
+@eqx.filter_jit
+def _thresholds(sizes: tuple[int, ...], key, start, size: int):
+    """(size, n) logits above which each unit is on: those of the uniform numbers that `Stack.sample` would draw."""
+
+    def one(key):
+        keys = jax.random.split(key, len(sizes))
+        top_down = range(len(sizes) - 1, -1, -1)
+        u = jnp.concatenate([jax.random.uniform(keys[l], (sizes[l],)) for l in top_down])
+        return jnp.log(u) - jnp.log1p(-u)  # u < sigmoid(a) where a is above this: no exponential in the loop
+
+    return jax.vmap(one)(row_keys(key, start, size))
+
+
+def sample(
+    model: Stack, n: int, *, seed: int = 0, context: np.ndarray | None = None, chunk: int = CHUNK
+) -> SparseSamples:
+    """n rows from the model: those of `sampling.sample` with the same seed, but for sums that round otherwise."""
+    chain, run = flatten(model), _compiled()
+    sizes = (model.n_x, *model.n_h)
+    y, additions = np.zeros((n, len(chain.b)), np.uint8), np.zeros(n, np.int64)
+    given = np.zeros((n, 0), np.float32) if context is None else np.ascontiguousarray(context, np.float32)
+    if given.shape != (n, model.n_context):
+        raise DarnError(f"the model takes {model.n_context} context columns for each of {n} rows, not {given.shape}")
+    key, chunk = jax.random.key(seed), min(chunk, max(n, 1))
+    for start, count in chunks(n, chunk):
+        rows = slice(start, start + count)
+        threshold = np.asarray(_thresholds(sizes, key, jnp.asarray(start), chunk))[:count]
+        run(*chain, given[rows], threshold, y[rows], additions[rows])
+    *h, x = np.split(y, np.cumsum(sizes[::-1])[:-1], axis=1)
+    return SparseSamples(x, tuple(h[::-1]), additions)

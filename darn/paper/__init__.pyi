@@ -1,0 +1,15 @@
+from . import atari as atari
+from . import bench as bench
+from . import claims as claims
+from . import costs as costs
+from . import counted as counted
+from . import docs as docs
+from . import figures as figures
+from . import rbm as rbm
+from . import recipes as recipes
+from . import recipes_atari as recipes_atari
+from . import recipes_baselines as recipes_baselines
+from . import results as results
+from . import rows as rows
+from . import run as run
+from . import tables as tables

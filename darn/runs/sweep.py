@@ -1,0 +1,265 @@
+"""Sweeps: many recipes over one data set, the best by validation bound as an ordinary run folder.
+
+A sweep's folder holds sweep.json (grid, plan, table), models/NNN.safetensors and .jsonl (each model's best weights and
+its history), a checkpoint while it runs, and at the end best/, a run like any other.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from darn import data
+from darn.config import Architecture
+from darn.errors import DarnError
+from darn.files import atomic
+from darn.model import Stack
+from darn.model_file import load_model, save_model
+from darn.runs.provenance import command, commit, device, versions
+from darn.runs.recipe import Recipe, show_field
+from darn.runs.grid import expand
+from darn.runs.folder import describe_data, load_data, maker
+from darn.training import Group, Record, plan, train_group
+
+PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
+FLOATS = 1 << 33  # on an accelerator: of all the arrays of a program, 32 GiB
+
+
+def run(
+    recipe: Recipe,
+    grid: dict[str, tuple],
+    out: str | Path,
+    *,
+    resume: bool = False,
+    programs: int | None = None,
+    width: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> dict:
+    """Trains every model of the grid into `out`; returns what sweep.json holds.
+
+    `programs`: how many programs padding may leave of each kind of model; `width`: models trained at once. By default a
+    CPU takes one model after another, unpadded (its cores are busy with one; measured faster than a wide batch), and an
+    accelerator as many as fit.
+    """
+    out = Path(out)
+    if out.exists() and not resume:
+        raise DarnError(f"{out} exists already: choose another --out, or continue it with --resume")
+    members = expand(recipe, grid)
+    splits = load_data(members[0])
+    _check_seeds(members, splits)
+    record = _read(out) if resume else None
+    if record is None:
+        groups = _plan(members, splits, programs, width)
+        record = _new_record(recipe, grid, members, splits, groups)
+        _write(out, record)
+    elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
+        raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
+    elif record["data"]["sha256"] != splits.sha256:
+        raise DarnError(f"{recipe.data} has changed since {out} was started: start another sweep with another --out")
+    make = maker(splits)
+    fresh = _fresh(members, make)
+    began, before = time.monotonic(), record["seconds"]
+    rows = record["models"]
+
+    def finish(i: int, model: Stack, found: Record) -> None:
+        rows[i] |= _outcome(found)
+        info = {"recipe": members[i].to_json(), "data": record["data"], "made": record["made"]}
+        info["training"] = {k: rows[i][k] for k in ("epoch", "valid_bound", "epochs", "seconds")}
+        with atomic(_file(out, i, "jsonl")) as f:
+            f.write_text("".join(json.dumps(row) + "\n" for row in found.history))
+        save_model(_file(out, i, "safetensors"), model, info)
+        record["seconds"] = before + time.monotonic() - began
+        _write(out, record)
+
+    for at, planned in enumerate(record["plan"]):
+        left = [i for i in planned["members"] if not rows[i]["done"]]
+        if not left:
+            continue
+        group = Group(tuple(planned["members"]), Recipe.from_json(planned["padded"]))
+        whole = train_group(
+            group,
+            members,
+            make,
+            fresh,
+            splits.train,
+            splits.valid,
+            finish=finish,
+            finished=[i for i in planned["members"] if rows[i]["done"]],
+            width=planned["width"],
+            checkpoint=out / "checkpoint.safetensors",
+            dynamic=recipe.binarize == "dynamic" and splits.train.grey,
+            progress=_reporter(progress, at, len(record["plan"]), rows, recipe.epochs),
+        )
+        if not whole:
+            record["seconds"] = before + time.monotonic() - began
+            _write(out, record)
+            return record | {"interrupted": True}
+    return _choose(out, record, before + time.monotonic() - began)
+
+
+def _choose(out: Path, record: dict, seconds: float) -> dict:
+    """Writes the best model as a run folder."""
+    rows = [r for r in record["models"] if r["valid_bound"] is not None]
+    if not rows:
+        raise DarnError("every model of the sweep diverged: try lower learning rates")
+    best = min(rows, key=lambda r: r["valid_bound"])
+    model, info = load_model(_file(out, best["number"], "safetensors"))
+    with atomic(out / "best" / "recipe.json") as f:
+        f.write_text(json.dumps({k: info[k] for k in ("recipe", "data", "made")}, indent=1) + "\n")
+    with atomic(out / "best" / "metrics.jsonl") as f:
+        f.write_text(_file(out, best["number"], "jsonl").read_text())
+    save_model(out / "best" / "model.safetensors", model, info)
+    record |= {"best": best["number"], "seconds": seconds}
+    _write(out, record)
+    return record | {"interrupted": False}
+
+
+# ---------------------------------------------------------------- what to train, and how
+
+
+def _plan(members: list[Recipe], splits: data.Splits, programs: int | None, width: int | None) -> list[dict]:
+    make = maker(splits)
+    on_cpu = jax.default_backend() == "cpu"
+    if programs is None and not on_cpu:
+        programs = PROGRAMS
+    groups = plan(members, make, programs=programs)
+    return [
+        {
+            "members": list(g.members),
+            "padded": g.padded.to_json(),
+            "width": width or (1 if on_cpu else _fits(make, g.padded, splits)),
+        }
+        for g in groups
+    ]
+
+
+def _fits(make, padded: Recipe, splits: data.Splits) -> int:
+    """Models that fit into an accelerator's memory side by side."""
+    shapes = jax.eval_shape(lambda: make(padded, jax.random.key(0)))
+    weights = sum(math.prod(w.shape) for w in jax.tree.leaves(shapes))
+    widest = max(part.layer.width for part in (*shapes.decoder, *shapes.encoder))
+    widest = max(widest, *(n for w in jax.tree.leaves(shapes) for n in w.shape))
+    looks = max(1, 5000 // len(splits.valid))
+    scored = 4 * min(500, len(splits.valid)) * looks * widest
+    return max(1, FLOATS // (8 * weights + scored))
+
+
+def _fresh(members: list[Recipe], build):
+    """The untrained model of a number, in one cheaply compiled program for each shape, the same for all its rates."""
+    # What runs for a moment should not be compiled for seconds; where JAX sees a CPU, that is the place.
+    try:
+        place = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        place = None
+    cheap = {"xla_backend_optimization_level": 0} if place is not None else None
+
+    @cache
+    def make(recipe: Recipe) -> Stack:
+        program = jax.jit(lambda key: build(recipe, key), compiler_options=cheap)
+        with jax.default_device(place):
+            return jax.tree.map(np.asarray, program(jax.random.key(recipe.seed)))
+
+    def key_of(recipe: Recipe) -> Recipe:
+        """The same recipe for all that start from the same weights."""
+        kept = {f.name: getattr(recipe, f.name) for f in fields(Architecture)}
+        return replace(Recipe(), **kept, seed=recipe.seed)
+
+    return lambda i: make(key_of(members[i]))
+
+
+def _check_seeds(members: list[Recipe], splits: data.Splits) -> None:
+    """The seed also divides and binarises data that come undivided or grey: then a sweep over it makes no sense."""
+    for seed in sorted({r.seed for r in members[1:]} - {members[0].seed}):
+        other = load_data(next(r for r in members if r.seed == seed))
+        for part in ("train", "valid", "test"):
+            if not np.array_equal(getattr(other, part).values, getattr(splits, part).values):
+                raise DarnError(
+                    f"the splits of {splits.name} follow from the seed, so models of different seeds cannot be "
+                    "compared: leave seed out of --grid"
+                )
+
+
+# ---------------------------------------------------------------- the record
+
+
+def _plain(grid: dict[str, tuple]) -> dict[str, list]:
+    return json.loads(json.dumps(grid))
+
+
+def _file(out: Path, i: int, ending: str) -> Path:
+    return out / "models" / f"{i:03}.{ending}"
+
+
+def _new_record(recipe: Recipe, grid, members, splits, groups) -> dict:
+    empty = {"valid_bound": None, "epoch": 0, "epochs": 0, "seconds": 0.0, "diverged": False, "done": False}
+    return {
+        "recipe": recipe.to_json(),
+        "grid": _plain(grid),
+        "data": describe_data(splits),
+        "made": {"command": command(), "commit": commit(), "versions": versions(), "device": device()},
+        "plan": groups,
+        "seconds": 0.0,
+        "best": None,
+        "models": [
+            {"number": i, "fields": {k: show_field(getattr(r, k)) for k in grid}} | empty for i, r in enumerate(members)
+        ],
+    }
+
+
+def _outcome(found: Record) -> dict[str, Any]:
+    return {
+        "valid_bound": found.bound if math.isfinite(found.bound) else None,
+        "epoch": found.epoch,
+        "epochs": found.epochs,
+        "seconds": round(found.seconds, 3),
+        "diverged": found.diverged,
+        "done": True,
+    }
+
+
+def _read(out: Path) -> dict:
+    path = out / "sweep.json"
+    if not path.exists():
+        raise DarnError(f"there is no sweep {out} to resume")
+    try:
+        return json.loads(path.read_text())
+    except ValueError as e:
+        raise DarnError(f"{path} is damaged: start the sweep again under another --out") from e
+
+
+def _write(out: Path, record: dict) -> None:
+    with atomic(out / "sweep.json") as f:
+        f.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def table(record: dict, limit: int | None = None) -> list[str]:
+    """The models as lines of text, best first."""
+    names = list(record["grid"])
+    rows = sorted(record["models"], key=lambda r: math.inf if r["valid_bound"] is None else r["valid_bound"])
+    lines = [" ".join([f"{'model':>5}", *(f"{n:>12}" for n in names), " valid bound   best epoch     epochs"])]
+    for r in rows[:limit]:
+        bound = "diverged" if r["valid_bound"] is None and r["done"] else "-"
+        bound = bound if r["valid_bound"] is None else f"{r['valid_bound']:.3f}"
+        values = (f"{r['fields'][n]:>12}" for n in names)
+        lines.append(" ".join([f"{r['number']:>5}", *values, f"{bound:>12} {r['epoch']:>12} {r['epochs']:>10}"]))
+    return lines
+
+
+def _reporter(progress, at: int, of: int, rows: list[dict], epochs: int):
+    if progress is None:
+        return None
+
+    def report(records: dict[int, Record], epoch: int) -> None:
+        best = min([r.bound for r in records.values()] + [r["valid_bound"] or math.inf for r in rows])
+        stopped = sum(r["done"] for r in rows) + sum(r.done and not rows[i]["done"] for i, r in records.items())
+        seen = f", best validation bound {best:.3f} nats" if math.isfinite(best) else ""
+        progress(f"program {at + 1}/{of}, epoch {epoch}/{epochs}, {stopped}/{len(rows)} models stopped{seen}")
+
+    return report

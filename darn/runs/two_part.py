@@ -1,0 +1,147 @@
+"""Compression for those who have data and no model: train one, and send it along (the two-part code of MDL).
+
+The file then holds the model's weights, rounded as coarsely as the sum of both parts asks for, and the rows under it.
+Candidates are small, since every weight is paid for. The rows are themselves what is to be described, so there is
+nothing to overfit: whatever makes the whole file shortest is best.
+"""
+
+import bz2
+import json
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from darn.codec import Damaged, Reader, varint
+from darn.config import Architecture, Training
+from darn.data import Rows
+from darn.errors import DarnError
+from darn.inference.likelihood import importance
+from darn.model import Stack
+from darn.model_file import describe, rebuild
+from darn.training import fit
+from darn.zoo import build
+
+LEARNED = 20_000  # rows that are trained on, spread over all
+SCORED = 500  # rows that the grids are compared on
+STEPS = 4000  # of training, for each candidate
+GRIDS = (1, 2, 3, 4, 5, 6, 8)  # weights as multiples of 2^-k
+_PACKERS = ((zlib.compress, zlib.decompress), (bz2.compress, bz2.decompress), (lzma.compress, lzma.decompress))
+
+
+class TwoPart(NamedTuple):
+    """A model made for rows, its bytes, and what else was found."""
+
+    model: Stack
+    inside: bytes
+    name: str
+    grid: int
+    tried: dict[str, int]  # bytes of the whole file, estimated, for each candidate
+
+
+def candidates(n: int) -> dict[str, Architecture]:
+    """What to try, from few weights to many."""
+    return {
+        "independent columns": Architecture(n_h=(), visible="factorial"),
+        "8 hidden units": Architecture(n_h=(8,), n_d=(), visible="factorial"),
+        "linear autoregression": Architecture(n_h=(), visible="linear"),
+        "16 hidden units under linear autoregression": Architecture(n_h=(16,), n_d=(), visible="linear"),
+    }
+
+
+def train_for(x: np.ndarray, *, seed: int = 0, progress: bool = False) -> TwoPart:
+    """The model that makes the file of these rows (N, n) shortest, its own bytes counted."""
+    n = x.shape[1]
+    some = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), LEARNED)).astype(int))] if len(x) else x
+    best, tried = None, {}
+    for name, arch in candidates(n).items():
+        model = build(arch, n, mean=_mean(some, n), key=jax.random.key(seed))
+        weights = sum(w.size for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+        if arch.n_h or arch.visible != "factorial":  # independent columns are learned by counting
+            if 2 * weights > x.size:
+                continue  # not even at two bits a weight would it pay
+            model = _trained(model, some, seed, progress)
+        for k, (rounded, inside) in ((k, _rounded(model, k)) for k in GRIDS):
+            size = len(inside) + _bits(rounded, some, seed) * len(x) / 8
+            tried[name] = min(tried.get(name, round(size)), round(size))
+            if best is None or size < best[0]:
+                best = size, rounded, inside, name, k
+    assert best is not None
+    return TwoPart(*best[1:], tried)
+
+
+def _mean(x: np.ndarray, n: int) -> np.ndarray:
+    return (x.sum(axis=0) + 0.5) / (len(x) + 1) if len(x) else np.full(n, 0.5)
+
+
+def _trained(model: Stack, x: np.ndarray, seed: int, progress: bool) -> Stack:
+    batch = min(100, len(x))
+    epochs = max(min(STEPS * batch // len(x), 400), 1)
+    how = Training(lr=1e-3, schedule="half", batch=batch, epochs=epochs, validate_every=epochs, seed=seed)
+    rows = Rows.from_array(x)
+    return fit(model, rows, rows.take(slice(None, None, 10)), how, progress=progress).model
+
+
+def _bits(model: Stack, x: np.ndarray, seed: int) -> float:
+    """Bits a row, estimated."""
+    if not len(x):
+        return 0.0
+    some = x[np.random.RandomState(seed).permutation(len(x))[:SCORED]]
+    return importance(model, some, n_samples=4, repeats=1, seed=seed).bound / np.log(2)
+
+
+# ---------------------------------------------------------------- a model in few bytes
+
+
+def _rounded(model: Stack, k: int) -> tuple[Stack, bytes]:
+    """(the model with weights that are multiples of 2^-k, its bytes); biases are four times as fine."""
+    structure, arrays = describe(model)
+    fine = {name: k + 2 if a.ndim == 1 else k for name, a in arrays.items()}
+    whole = {name: np.rint(np.ldexp(a.astype(np.float64), fine[name])) for name, a in arrays.items()}
+    kinds = {name: next(t for t in ("<i1", "<i2", "<i4") if (w == w.astype(t)).all()) for name, w in whole.items()}
+    head = [structure, [[name, kinds[name], fine[name], *w.shape] for name, w in whole.items()]]
+    text = json.dumps(head, separators=(",", ":")).encode()
+    body = varint(len(text)) + text + b"".join(w.astype(kinds[name]).tobytes() for name, w in whole.items())
+    tag, packed = min(((i, pack(body)) for i, (pack, _) in enumerate(_PACKERS)), key=lambda v: len(v[1]))
+    return unpack(bytes([tag]) + packed), bytes([tag]) + packed
+
+
+def unpack(inside: bytes) -> Stack:
+    """The model that a compressed file carries."""
+    try:
+        reader = Reader(_PACKERS[inside[0]][1](inside[1:]))
+        structure, table = json.loads(reader.take(reader.varint()))
+        arrays = dict(_arrays(reader, table))
+        reader.done()
+        stack = rebuild(json.loads(structure), arrays)
+        if not isinstance(stack, Stack):
+            raise TypeError
+        return stack
+    except (Damaged, IndexError, KeyError, ValueError, TypeError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
+        raise DarnError("the model inside the file is not as darn writes it: the file is not genuine") from e
+
+
+def _arrays(reader: Reader, table) -> Iterator[tuple[str, np.ndarray]]:
+    for name, kind, k, *shape in table:
+        if kind not in ("<i1", "<i2", "<i4") or any(type(v) is not int or v < 0 for v in shape):
+            raise TypeError
+        count = int(np.prod(shape, dtype=np.int64))
+        whole = np.frombuffer(reader.take(count * int(kind[-1])), kind).reshape(shape)
+        yield name, np.ldexp(whole.astype(np.float64), -k).astype(np.float32)
+
+
+def general(x: np.ndarray) -> tuple[str, int]:
+    """(name, bytes) of the best general compressor at hand, on the rows packed eight bits to a byte."""
+    packed = np.packbits(x, axis=1).tobytes()
+    return min(
+        (
+            ("gzip -9", len(zlib.compress(packed, 9))),
+            ("bzip2 -9", len(bz2.compress(packed, 9))),
+            ("xz -9e", len(lzma.compress(packed, preset=9 | lzma.PRESET_EXTREME))),
+        ),
+        key=lambda v: v[1],
+    )
