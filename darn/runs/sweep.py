@@ -22,10 +22,10 @@ from darn.errors import DarnError
 from darn.files import atomic
 from darn.model import Stack
 from darn.model_file import load_model, save_model
+from darn.runs.folder import describe_data, load_data, maker
+from darn.runs.grid import expand
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, show_field
-from darn.runs.grid import expand
-from darn.runs.folder import describe_data, load_data, maker
 from darn.training import Group, Record, plan, train_group
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
@@ -144,7 +144,7 @@ def _fits(make, padded: Recipe, splits: data.Splits) -> int:
     """Models that fit into an accelerator's memory side by side."""
     shapes = jax.eval_shape(lambda: make(padded, jax.random.key(0)))
     weights = sum(math.prod(w.shape) for w in jax.tree.leaves(shapes))
-    widest = max(part.layer.width for part in (*shapes.decoder, *shapes.encoder))
+    widest = max(part.layer.row_floats for part in (*shapes.decoder, *shapes.encoder))
     widest = max(widest, *(n for w in jax.tree.leaves(shapes) for n in w.shape))
     looks = max(1, 5000 // len(splits.valid))
     scored = 4 * min(500, len(splits.valid)) * looks * widest

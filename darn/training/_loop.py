@@ -18,7 +18,6 @@ from tqdm import tqdm
 from darn.config import Training
 from darn.errors import DarnError
 from darn.files import cannot_write
-from darn.layers import EoNADE
 from darn.model import Stack
 from darn.model_file import save_model
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
@@ -120,7 +119,7 @@ def fit(
     train_rows, valid_rows = DeviceRows.put(train), DeviceRows.put(valid)
     # Few validation rows are scored several times over: the choice between epochs should not be a matter of luck.
     # Frames of a game are large enough to speak for themselves.
-    n_valid = max(1, min(5000, 200_000_000 // model.width) // len(valid)) if _is_random(model) else 1
+    n_valid = max(1, min(5000, 200_000_000 // model.row_floats) // len(valid)) if _is_random(model) else 1
     state = program.start(model)
     best = jax.tree.map(jnp.copy, program.kept(state))
     host = {
@@ -224,7 +223,7 @@ def fit(
 
 def _is_random(model: Stack) -> bool:
     """Whether one scoring of a row differs from the next."""
-    return bool(model.n_layers) or any(isinstance(part.layer, EoNADE) for part in model.decoder)
+    return bool(model.n_layers) or model.trains_by_estimate
 
 
 class _Bar:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 from darn.config import Training
 from darn.inference.objective import DescriptionLength, make_loss
 from darn.model import Stack
-from darn.nn import AbstractCausalMap
+from darn.nn import causal_maps
 from darn.random import permutation
 from darn.training._optim import make_optimizer, make_schedule
 from darn.training.weight_noise import WeightNoise
@@ -104,9 +104,8 @@ def _penalty(model: Stack, config: Training) -> Float[Array, ""]:
         weights = [w for w in jax.tree.leaves(eqx.filter(part, eqx.is_inexact_array)) if w.ndim > 1]
         total += 0.5 * config.weight_decay * sum(jnp.sum(w * w) for w in weights)
     if _asked(config.l1):
-        maps = jax.tree.leaves(model, is_leaf=lambda m: isinstance(m, AbstractCausalMap))
-        causal = [m for m in maps if isinstance(m, AbstractCausalMap)]
-        total += config.l1 * sum((jnp.sum(jnp.abs(m.weights())) for m in causal), start=jnp.zeros(()))
+        weights = (m.weights() for m in causal_maps(model))
+        total += config.l1 * sum((jnp.sum(jnp.abs(w)) for w in weights), start=jnp.zeros(()))
     return total
 
 
@@ -275,7 +274,7 @@ class Program:
         n_looks = max(n_samples // at_once, 1)
         n_samples = n_looks * at_once
         loss = make_loss("darn", n_samples=at_once, weighted=self.config.weighted)
-        size = max(min(500, len(rows), (1 << 28) // (model.width * n_samples)), 1)
+        size = max(min(500, len(rows), (1 << 28) // (model.row_floats * n_samples)), 1)
         n_chunks = -(-len(rows) // size)
         price = jnp.zeros(model.n_layers)
         seed = self.config.seed if seed is None else seed
