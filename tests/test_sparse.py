@@ -110,7 +110,7 @@ def test_a_bias_on_the_context_is_added_once():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("1 factorial", "without deterministic layers"),
+        ("1 factorial", "without deterministic"),
         ("3 skip", "deterministic"),
         ("nade", "NADE"),
         ("mixture", "Mixture"),
