@@ -18,7 +18,7 @@ from darn.runs import folder, sweep
 from darn.runs.folder import open_run
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
 from darn.runs.recipe import Recipe, show_field
-from darn.training import fit, plan, train_group
+from darn.training import fit, plan, shapes, train_group
 from darn.training._pad import pad, unpad
 from darn.zoo import build
 
@@ -99,14 +99,15 @@ def trained(configs, *, programs, width, rows=(ROWS, VALID)):
     """Models and records by number."""
     found = {}
     fresh = lambda i: build(configs[i], 6, key=jax.random.key(configs[i].seed))  # noqa: E731
-    for group in plan(configs, make_over(6), programs=programs):
+    make = make_over(6)
+    for group in plan(configs, configs, make, programs=programs):
         finish = lambda i, m, r: found.__setitem__(i, (m, r))  # noqa: E731
-        assert train_group(group, configs, make_over(6), fresh, *rows, finish=finish, width=width)
+        assert train_group(group, configs, fresh, shapes(make, group.padded), *rows, finish=finish, width=width)
     return found
 
 
 def one_by_one(configs, rows=(ROWS, VALID)):
-    return [fit(build(c, 6, key=jax.random.key(c.seed)), *rows, c, progress=False) for c in configs]
+    return [fit(build(c, 6, key=jax.random.key(c.seed)), *rows, c) for c in configs]
 
 
 def close(found, expected):
@@ -167,10 +168,10 @@ def test_a_model_that_diverges_leaves_the_others_alone():
 def test_the_papers_grid():
     configs = expand(BASE, PAPER_GRID)
     assert len(configs) == 105
-    alone = plan(configs, make_over(128))
+    alone = plan(configs, configs, make_over(128))
     assert len(alone) == 35
     assert all(len(g.members) == 3 and g.padded.n_h == configs[g.members[0]].n_h for g in alone)
-    few = plan(configs, make_over(128), programs=4)
+    few = plan(configs, configs, make_over(128), programs=4)
     assert len(few) == 4
     assert sorted(i for g in few for i in g.members) == list(range(105))
     for g in few:
@@ -180,14 +181,14 @@ def test_the_papers_grid():
     def cost(groups):
         return sum(len(g.members) * (g.padded.n_h[0] * 2 + 256) * g.padded.n_d[0] for g in groups)
 
-    assert cost(few) < 0.7 * cost(plan(configs, make_over(128), programs=1))
+    assert cost(few) < 0.7 * cost(plan(configs, configs, make_over(128), programs=1))
 
 
 def test_what_cannot_share_a_program_does_not():
     configs = [BASE, recipe(n_h=(3, 3)), recipe(visible="nade"), recipe(epochs=9), recipe(sparsity=0.1), recipe(lr=1.0)]
-    assert sorted(g.members for g in plan(configs, make_over(6), programs=1)) == [(0, 5), (1,), (2,), (3,), (4,)]
+    assert sorted(g.members for g in plan(configs, configs, make_over(6), programs=1)) == [(0, 5), (1,), (2,), (3,), (4,)]
     wide = [recipe(sparsity=0.1, n_h=(k,)) for k in (2, 3)]
-    assert len(plan(wide, make_over(6), programs=1)) == 2
+    assert len(plan(wide, wide, make_over(6), programs=1)) == 2
 
 
 def test_grids_from_the_command_line():
@@ -287,7 +288,7 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
     assert [m["fields"] for m in record["models"]] == [{"lr": "0.01"}, {"lr": "0.001"}]
     assert open_run(record["run"]).info["training"]["valid_bound"] == record["models"][record["best"]]["valid_bound"]
     assert cli.main(words) == 2
-    assert "--resume" in capsys.readouterr().err
+    assert "resume the sweep" in capsys.readouterr().err
     assert cli.main([*words, "--resume"]) == 0
     assert "best of 2 models" in capsys.readouterr().out
 

@@ -2,6 +2,8 @@
 
 from darn.layers._base import AbstractAutoregressive as AbstractAutoregressive
 from darn.layers._base import AbstractBinaryLayer as AbstractBinaryLayer
+from darn.layers._base import bias_field as bias_field
+from darn.layers._base import context_field as context_field
 from darn.layers._eonade import EoNADE as EoNADE
 from darn.layers._factorial import Factorial as Factorial
 from darn.layers._linear import LinearAutoregressive as LinearAutoregressive

@@ -1,7 +1,7 @@
 """The protocol of a layer, and the chain rule shared by all autoregressive ones."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,6 +12,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from darn.gradients import Estimator, bernoulli
 from darn.nn import AbstractMap, Decide, Dense, softplus
 from darn.random import uniform
+
+
+def context_field(**options: Any) -> Any:
+    """A field whose weights read the context: the last axis of its matrices runs over the context's units."""
+    return eqx.field(metadata={"role": "context"}, **options)
+
+
+def bias_field(**options: Any) -> Any:
+    """The field of the units' biases, an array with one entry a unit."""
+    return eqx.field(metadata={"role": "bias"}, **options)
 
 
 def bits_log_prob(y: Float[Array, " n"], a: Float[Array, " n"]) -> Float[Array, ""]:
@@ -41,6 +51,7 @@ class AbstractBinaryLayer(eqx.Module):
     """A distribution over y in {0,1}^n given a context c (None for a prior). One example at a time."""
 
     n: eqx.AbstractVar[int]
+    trains_by_estimate: ClassVar[bool] = False  # whether training sees a random estimate of log_prob
 
     @abc.abstractmethod
     def log_prob(self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray | None = None) -> Array:

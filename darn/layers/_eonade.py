@@ -1,6 +1,7 @@
 """EoNADE: one NADE trained on every order of the units, and the mean of its probabilities over K of them."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -26,6 +27,7 @@ class EoNADE(AbstractBinaryLayer):
     core: NADE
     orders: Int[Array, "K n"]
     n: int = eqx.field(static=True)
+    trains_by_estimate: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import bernoulli
-from darn.layers._base import AbstractBinaryLayer, given_context, plus_context
+from darn.layers._base import AbstractBinaryLayer, bias_field, context_field, given_context, plus_context
 from darn.nn import AbstractMap, softplus
 from darn.random import uniform
 
@@ -15,8 +15,8 @@ from darn.random import uniform
 class Factorial(AbstractBinaryLayer):
     """p(y | c) = prod_j sigma(b_j + U_j c): Eq. (6). The only layer whose y may be intensities in [0,1]."""
 
-    b: Float[Array, " n"]
-    U: AbstractMap | None
+    b: Float[Array, " n"] = bias_field()
+    U: AbstractMap | None = context_field()
     n: int = eqx.field(static=True)
 
     def __init__(self, n: int, n_c: int = 0, *, U: AbstractMap | None = None, key: PRNGKeyArray | None = None):

@@ -4,15 +4,15 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.layers._base import AbstractAutoregressive, given_context, plus_context
+from darn.layers._base import AbstractAutoregressive, bias_field, context_field, given_context, plus_context
 from darn.nn import AbstractCausalMap, AbstractMap, CausalDense
 
 
 class LinearAutoregressive(AbstractAutoregressive):
     """p(y_j = 1 | y_1..j-1, c) = sigma(W_j y_1..j-1 + U_j c + b_j): Eqs. (2) and (5). State: the running logits."""
 
-    b: Float[Array, " n"]
-    U: AbstractMap | None
+    b: Float[Array, " n"] = bias_field()
+    U: AbstractMap | None = context_field()
     W: AbstractCausalMap
     n: int = eqx.field(static=True)
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.nn import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.layers._base import AbstractAutoregressive, plus_context
+from darn.layers._base import AbstractAutoregressive, bias_field, context_field, plus_context
 from darn.nn import AbstractMap, Dense, softplus
 
 
@@ -17,11 +17,11 @@ def log_sigmoid(a):
 class Mixture(AbstractAutoregressive):
     """p(y | c) = sum_k pi_k(c) prod_j sigma(b_j + B_kj + U_j c)."""
 
-    b: Float[Array, " n"]
+    b: Float[Array, " n"] = bias_field()
     B: Float[Array, "K n"]
     pi: Float[Array, " K"]  # log weights, up to a constant
-    U: AbstractMap | None
-    G: AbstractMap | None  # the context's say in the weights
+    U: AbstractMap | None = context_field()
+    G: AbstractMap | None = context_field()  # the context's say in the weights
     n: int = eqx.field(static=True)
 
     def __init__(self, n: int, n_c: int = 0, *, n_components: int = 10, key: PRNGKeyArray):

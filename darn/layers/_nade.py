@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from darn.layers._base import AbstractAutoregressive, plus_context
+from darn.layers._base import AbstractAutoregressive, bias_field, context_field, plus_context
 from darn.nn import ACTIVATIONS, AbstractMap, Dense, Net
 
 
@@ -20,9 +20,9 @@ class NADE(AbstractAutoregressive):
     deeper hidden layers, recomputed for every unit.
     """
 
-    b: Float[Array, " n"]
-    U: AbstractMap | None
-    A: AbstractMap | None
+    b: Float[Array, " n"] = bias_field()
+    U: AbstractMap | None = context_field()
+    A: AbstractMap | None = context_field()
     e: Float[Array, " n_hidden"]
     V: Float[Array, "n n_hidden"]
     M: Float[Array, "n n_hidden"] | None

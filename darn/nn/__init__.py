@@ -8,6 +8,7 @@ from darn.nn._activation import softplus as softplus
 from darn.nn._base import AbstractCausalMap as AbstractCausalMap
 from darn.nn._base import AbstractMap as AbstractMap
 from darn.nn._base import Decide as Decide
+from darn.nn._base import causal_maps as causal_maps
 from darn.nn._causal import CausalDense as CausalDense
 from darn.nn._causal_local import CausalLocal as CausalLocal
 from darn.nn._dense import Dense as Dense

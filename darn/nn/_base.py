@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float
 
 # (carry, j, a_j) -> (carry, y_j): choose the bit of unit j from its logit. The sampler compares with a uniform
@@ -42,3 +43,9 @@ class AbstractCausalMap(AbstractMap):
     @abc.abstractmethod
     def weights(self) -> Array:
         """The autoregressive weights that are in use, for penalties on them."""
+
+
+def causal_maps(tree: Any) -> list[AbstractCausalMap]:
+    """The causal maps inside a pytree; their `weights()` are the autoregressive weights in use."""
+    is_causal = lambda m: isinstance(m, AbstractCausalMap)  # noqa: E731
+    return [m for m in jax.tree.leaves(tree, is_leaf=is_causal) if is_causal(m)]
