@@ -186,7 +186,13 @@ def test_the_papers_grid():
 
 def test_what_cannot_share_a_program_does_not():
     configs = [BASE, recipe(n_h=(3, 3)), recipe(visible="nade"), recipe(epochs=9), recipe(sparsity=0.1), recipe(lr=1.0)]
-    assert sorted(g.members for g in plan(configs, configs, make_over(6), programs=1)) == [(0, 5), (1,), (2,), (3,), (4,)]
+    assert sorted(g.members for g in plan(configs, configs, make_over(6), programs=1)) == [
+        (0, 5),
+        (1,),
+        (2,),
+        (3,),
+        (4,),
+    ]
     wide = [recipe(sparsity=0.1, n_h=(k,)) for k in (2, 3)]
     assert len(plan(wide, wide, make_over(6), programs=1)) == 2
 

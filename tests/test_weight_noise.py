@@ -274,7 +274,10 @@ def test_a_step_of_noise_is_a_function_of_state_and_batch():
     batch = replace(take(rows, jnp.arange(10)), noise_key=jax.random.key(2))
     (one, metrics), (again, _) = (step(program.start(model, HYPER), HYPER, batch) for _ in range(2))
     same(one, again)
-    start, noise = program.start(model, HYPER), WeightNoise(model, len(PATTERNS))  # N is all the rows, not a minibatch's
+    start, noise = (
+        program.start(model, HYPER),
+        WeightNoise(model, len(PATTERNS)),
+    )  # N is all the rows, not a minibatch's
     cost = float(noise.cost(start.params, start.log_sigma)) / len(PATTERNS)
     assert float(metrics["noise"]) == pytest.approx(cost, rel=1e-5)
     later, other = (step(one, HYPER, b)[0] for b in (batch, replace(batch, noise_key=jax.random.key(3))))
@@ -319,9 +322,7 @@ def test_noise_keeps_a_model_from_learning_by_heart():
     train, valid = (Rows.from_array((rng.random((n, 12)) < 0.5).astype(np.uint8)) for n in (30, 500))
     config = replace(BASE, lr=0.003, epochs=1500, validate_every=1500, noise_lr=0.003)
     model = zoo.fvsbn(12, key=jax.random.key(0))
-    plain, noisy = (
-        fit(model, train, valid, replace(config, noise=noise)) for noise in ("none", "matrix")
-    )
+    plain, noisy = (fit(model, train, valid, replace(config, noise=noise)) for noise in ("none", "matrix"))
     entropy = 12 * math.log(2)
     assert plain.bound > entropy + 3
     assert noisy.bound < entropy + 1

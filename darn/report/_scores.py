@@ -87,7 +87,8 @@ def learning_section(p: Page, s) -> None:
 
     trained = s.run.info.get("training", {})
     # The model knows its epoch: where it had to be sparse, too, it need not be the one with the least bound.
-    best = next((r for r in h if r["epoch"] == trained.get("epoch")), None) or min(h, key=lambda r: selection_bound(r["valid"]))
+    best = next((r for r in h if r["epoch"] == trained.get("epoch")), None)
+    best = best or min(h, key=lambda r: selection_bound(r["valid"]))
     took = trained.get("seconds")
     kept = f"{selection_bound(best['valid']):.2f} nats at epoch {best['epoch']:,}"
     series = [

@@ -193,9 +193,7 @@ class Loop:
         """Scores the validation rows, keeps the weights that are the best so far, and lets models stop."""
         if not self._running():
             return
-        measured = self._to_host(
-            self.program.bound(self.state, self.hyper, self.valid, n_samples=self.n_samples)
-        )
+        measured = self._to_host(self.program.bound(self.state, self.hyper, self.valid, n_samples=self.n_samples))
         prices = np.asarray(self.state.price).reshape(len(self.members), -1).tolist()
         better = []
         for at, i in enumerate(self.members):

@@ -79,9 +79,9 @@ _PROGRAMS: dict[Any, "Program"] = {}
 class Program:
     """The compiled training of one model, or of several of one shape side by side.
 
-    It holds what does not change (structure, options, optimiser), never weights or hyper-parameters. For several models
-    (`n_models`) every state, `Hyper` and metric has a leading axis over them; for one there is no such axis, which would
-    send a CPU's matrix products down a slower path.
+    It holds what does not change (structure, options, optimiser), never weights or hyper-parameters. With `n_models`,
+    every state, `Hyper` and metric has a leading axis over the models. One model has no such axis: it would send a
+    CPU's matrix products down a slower path.
     """
 
     def __init__(
@@ -111,7 +111,9 @@ class Program:
         self.steps_per_epoch = max(n_train // self.batch, 1)
         self.n_steps = self.steps_per_epoch * config.epochs
         self.dynamic = dynamic
-        self.loss = make_loss(config.estimator, n_samples=config.n_samples, log_q=config.log_q, weighted=config.weighted)
+        self.loss = make_loss(
+            config.estimator, n_samples=config.n_samples, log_q=config.log_q, weighted=config.weighted
+        )
         if config.decay_on not in ("all", "encoder", "decoder"):
             raise ValueError(f"decay_on is all, encoder or decoder, not {config.decay_on!r}")
         make_optimizer(config.optimizer, 1.0)  # an unknown name is refused here
