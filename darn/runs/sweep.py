@@ -26,7 +26,7 @@ from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, show_field
 from darn.runs.grid import expand
 from darn.runs.folder import describe_data, load_data, maker
-from darn.training import Group, Record, plan, shapes, train_group, validation_samples
+from darn.training import Group, Make, Record, plan, shapes, train_group, validation_samples
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
 FLOATS = 1 << 33  # on an accelerator: of all the arrays of a program, 32 GiB
@@ -74,7 +74,7 @@ def run(
         raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
     elif record["data"]["sha256"] != splits.sha256:
         raise DarnError(f"{recipe.data} has changed since {out} was started: start another sweep in another folder")
-    make = maker(splits)
+    make = _maker(splits)
     architectures, trainings = [_architecture(r) for r in members], [_training(r) for r in members]
     fresh = _fresh(architectures, trainings, make)
     began, before = time.monotonic(), record["seconds"]
@@ -141,6 +141,11 @@ def _rank(row: dict) -> tuple[float, float]:
 # ---------------------------------------------------------------- what to train, and how
 
 
+def _maker(splits: data.Splits) -> Make:
+    make: Any = maker(splits)  # of a recipe it reads the architecture alone
+    return make
+
+
 def _part(recipe: Recipe, kind):
     return kind(**{f.name: getattr(recipe, f.name) for f in fields(kind)})
 
@@ -154,7 +159,7 @@ def _training(recipe: Recipe) -> Training:
 
 
 def _plan(members: list[Recipe], splits: data.Splits, programs: int | None, width: int | None) -> list[dict]:
-    make = maker(splits)
+    make = _maker(splits)
     on_cpu = jax.default_backend() == "cpu"
     if programs is None and not on_cpu:
         programs = PROGRAMS

@@ -15,6 +15,7 @@ from darn.training._metrics import validation_samples as validation_samples
 from darn.training._optim import make_optimizer as make_optimizer
 from darn.training._optim import make_schedule as make_schedule
 from darn.training._plan import Group as Group
+from darn.training._plan import Make as Make
 from darn.training._plan import plan as plan
 from darn.training._plan import shapes as shapes
 from darn.training._rows import Batch as Batch

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -66,7 +67,7 @@ def compiling(work: float) -> dict[str, Any] | None:
     return options if jax.__version_info__ >= (0, 11) else options | {"xla_cpu_use_fusion_emitters": False}
 
 
-def split_model(model: Stack) -> tuple[Stack, Stack, Stack]:
+def split_model(model: Stack) -> tuple[Any, Any, Any]:
     """(weights, arrays that are not trained, all the rest) of a model; `eqx.combine` is the inverse."""
     params, rest = eqx.partition(model, eqx.is_inexact_array)
     fixed, static = eqx.partition(rest, lambda leaf: isinstance(leaf, jax.Array | np.ndarray))
@@ -267,7 +268,7 @@ class Program:
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
 
     def _bounds(self, state: TrainState, hyper: Hyper, rows: DeviceRows, n_samples: int) -> dict[str, Any]:
-        return self._over_models(lambda *given: self._bound(*given, n_samples), 1)(state, hyper, rows)
+        return self._over_models(partial(self._bound, n_samples=n_samples), 1)(state, hyper, rows)
 
     def _bound(self, state: TrainState, hyper: Hyper, rows: DeviceRows, n_samples: int) -> dict[str, Any]:
         """The mean bound of all rows over n_samples encodings of each; the same bits at every call.
