@@ -23,7 +23,7 @@ from benchmarks.measure import ROOT, device_name, environment
 from darn.data import Rows
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose
 from darn.paper.recipes import RECIPES
-from darn.training._step import DeviceRows, Program
+from darn.training import DeviceRows, Hyper, Program
 from darn.zoo import build
 
 
@@ -131,12 +131,13 @@ def training_step(model, recipe, batch: int, steps: int) -> float:
     rng = np.random.default_rng(0)
     rows = Rows(rng.integers(0, 256, (batch * steps, -(-model.n_x // 8)), dtype=np.uint8), model.n_x)
     program = Program(model, dataclasses.replace(recipe, batch=batch), len(rows))
-    state, on_device, zero, one = program.start(model), DeviceRows.put(rows), jnp.asarray(0), jnp.asarray(1)
-    state, _ = jax.block_until_ready(program.epochs(state, on_device, zero, one))
+    hyper, on_device, zero, one = Hyper.of(recipe), DeviceRows.put(rows), jnp.asarray(0), jnp.asarray(1)
+    state = program.start(model, hyper)
+    state, _ = jax.block_until_ready(program.epochs(state, hyper, on_device, zero, one))
     found = []
     for _ in range(3):
         start = time.perf_counter()
-        state, _ = jax.block_until_ready(program.epochs(state, on_device, zero, one))
+        state, _ = jax.block_until_ready(program.epochs(state, hyper, on_device, zero, one))
         found.append(time.perf_counter() - start)
     return min(found) / steps
 

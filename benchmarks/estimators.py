@@ -21,8 +21,7 @@ from benchmarks.sizes import jit_cheaply, scrambled
 from darn.config import Architecture, Training
 from darn.data import Rows
 from darn.inference.objective import make_loss
-from darn.training import Program
-from darn.training._step import DeviceRows
+from darn.training import DeviceRows, Hyper, Program
 from darn.zoo import build
 
 # name -> (estimator, n_samples, log_q, passes through the decoder for one estimate, by number of layers)
@@ -59,8 +58,9 @@ def make_models(n_h: tuple[int, ...], seed: int):
 def train(model, epochs: int, seed: int):
     """The model after a short training on the toy rows."""
     x = toy_rows(2000, seed)
-    program = Program(model, Training(batch=100, lr=1e-3, seed=seed), len(x))
-    state, _ = program.epochs(program.start(model), DeviceRows.put(Rows.from_array(x)), 0, epochs)
+    config = Training(batch=100, lr=1e-3, seed=seed)
+    program, hyper = Program(model, config, len(x)), Hyper.of(config)
+    state, _ = program.epochs(program.start(model, hyper), hyper, DeviceRows.put(Rows.from_array(x)), 0, epochs)
     return program.model(state.params)
 
 

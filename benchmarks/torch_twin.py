@@ -11,7 +11,7 @@ from benchmarks import sizes
 from darn.gradients import bernoulli
 from darn.inference.objective import description_length
 from darn.model import Stack
-from darn.training import rmsprop_graves
+from darn.training import make_optimizer
 
 
 class Bit(torch.autograd.Function):
@@ -78,7 +78,7 @@ class Twin:
 
 
 class RMSprop:
-    """`darn.training.rmsprop_graves` with torch's multi-tensor operations."""
+    """The optimiser `rmsprop_graves` with torch's multi-tensor operations."""
 
     def __init__(self, params, lr: float, decay: float = 0.95, momentum: float = 0.9, eps: float = 1e-4):
         self.params, self.lr, self.decay, self.momentum, self.eps = params, lr, decay, momentum, eps
@@ -170,7 +170,7 @@ def check(rtol: float = 1e-4, *, seed: int = 0) -> dict[str, float]:
 
 def our_step(model: Stack, lr: float):
     """(darn's step with the uniforms given, the weights by name, the optimiser's state)."""
-    optimizer = rmsprop_graves(lr)
+    optimizer = make_optimizer("rmsprop_graves", lr)
 
     def loss(weights, x, u):
         used = sizes.with_leaves(model, weights_of, weights)

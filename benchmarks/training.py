@@ -11,8 +11,7 @@ from benchmarks import sizes
 from benchmarks.measure import Comparison, Way, torch_module
 from darn.config import Training
 from darn.data import Rows
-from darn.training import Program
-from darn.training._step import Batch, DeviceRows
+from darn.training import Batch, DeviceRows, Hyper, Program
 
 BATCH, LR = 100, 2.5e-4
 
@@ -21,9 +20,10 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
     for size in sizes.SMALL[:1] if quick else (sizes.UCI, sizes.MNIST):
         model = size.fresh(seed)
         x = size.rows(200 if quick else 5000, seed)
-        program = Program(model, Training(batch=BATCH, lr=LR, seed=seed), len(x))
+        config = Training(batch=BATCH, lr=LR, seed=seed)
+        program, hyper = Program(model, config, len(x)), Hyper.of(config)
         steps = program.steps_per_epoch
-        others = [Way("jitted step in a Python loop", step_loop(program, model, x, seed), steps)]
+        others = [Way("jitted step in a Python loop", step_loop(program, hyper, model, x, seed), steps)]
         skipped = {}
         torch, why = torch_module()
         for name, mode in torch_modes().items():
@@ -36,34 +36,34 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
         yield Comparison(
             f"training, {size.name}, batch {BATCH}",
             "steps/s",
-            Way("Program.epochs", epochs(program, model, x), steps),
+            Way("Program.epochs", epochs(program, hyper, model, x), steps),
             others,
             skipped,
             {"n_train": len(x), "batch": BATCH, **vars(size)},
         )
 
 
-def epochs(program: Program, model, x: np.ndarray):
+def epochs(program: Program, hyper: Hyper, model, x: np.ndarray):
     """Ours: bits packed on the device, n epochs in one program."""
-    state, rows = program.start(model), DeviceRows.put(Rows.from_array(x))
+    state, rows = program.start(model, hyper), DeviceRows.put(Rows.from_array(x))
 
     def run(n: int):
         nonlocal state
-        state, metrics = program.epochs(state, rows, 0, n)
+        state, metrics = program.epochs(state, hyper, rows, 0, n)
         return jax.block_until_ready((state, metrics))
 
     return run
 
 
-def step_loop(program: Program, model, x: np.ndarray, seed: int):
+def step_loop(program: Program, hyper: Hyper, model, x: np.ndarray, seed: int):
     """The same step, jitted alone with its state donated, called for each slice of shuffled float rows."""
-    state, rows = program.start(model), jnp.asarray(x, jnp.float32)
+    state, rows = program.start(model, hyper), jnp.asarray(x, jnp.float32)
     rng = np.random.default_rng(seed)
     shuffle = jax.jit(lambda rows, key: jax.random.permutation(jax.random.key(key), rows))
 
     def sliced(state, rows, start):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.step), program.batch)
-        return program.step(state, Batch(lax.dynamic_slice_in_dim(rows, start, program.batch), None, keys))
+        return program.step(state, hyper, Batch(lax.dynamic_slice_in_dim(rows, start, program.batch), None, keys))
 
     step = jax.jit(sliced, donate_argnums=0)
 

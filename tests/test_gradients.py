@@ -16,8 +16,7 @@ from darn.config import Architecture, Training
 from darn.data import Rows
 from darn.gradients import LOCAL, bernoulli, straight_through
 from darn.inference.objective import ESTIMATORS, description_length, make_loss
-from darn.training import Program
-from darn.training._step import DeviceRows
+from darn.training import DeviceRows, Hyper, Program
 
 local = pytest.mark.parametrize("bit", LOCAL.values(), ids=LOCAL)
 
@@ -312,9 +311,10 @@ def test_weighted_encodings(log_q, warm, weights):
 def test_validation_weights_as_many_encodings_as_training(n_samples):
     model, _ = stack("random")
     truth = float(eqx.filter_jit(weighted_bound)(model, jnp.asarray(X)))
-    program = Program(model, Training(n_samples=2, weighted=True), 1)
+    config = Training(n_samples=2, weighted=True)
+    program, hyper = Program(model, config, 1), Hyper.of(config)
     rows = Rows.from_array(np.tile(np.asarray(X, np.uint8), (20_000 // n_samples, 1)))
-    found = program.bound(program.start(model).params, DeviceRows.put(rows), n_samples=n_samples)
+    found = program.bound(program.start(model, hyper), hyper, DeviceRows.put(rows), n_samples=n_samples)
     np.testing.assert_allclose(found["weighted"], truth, rtol=0.01)
     assert found["bound"] > 1.02 * found["weighted"]  # that of one encoding is another
 

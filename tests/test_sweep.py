@@ -12,13 +12,17 @@ from helpers import randomised, same
 
 from darn import cli, data
 from darn.errors import DarnError
+from darn.gradients import bernoulli
 from darn.inference.objective import description_length
+from darn.layers import AbstractBinaryLayer, Factorial, bias_field, context_field
+from darn.model import Conditional, Stack
 from darn.model_file import load_model
+from darn.nn import Dense
 from darn.runs import folder, sweep
 from darn.runs.folder import open_run
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
 from darn.runs.recipe import Recipe, show_field
-from darn.training import fit, plan, train_group
+from darn.training import fit, plan, shapes, train_group, validation_samples
 from darn.training._pad import pad, unpad
 from darn.zoo import build
 
@@ -75,8 +79,11 @@ def _lengths(model, x, context, key):
 
 @pairs
 def test_padded_units_are_inert(name):
+    check_inert(*made(name))
+
+
+def check_inert(small, padded, context):
     """Same bits, same description length, same gradient; and of what was added, a gradient of exactly 0."""
-    small, padded, context = made(name)
     same(jax.tree.map(np.asarray, unpad(padded, small)), jax.tree.map(np.asarray, small))
     x = jnp.asarray(ROWS.unpack()[:8], jnp.float32)
     (dl, g), (dl_padded, g_padded) = (_lengths(m, x, context, jax.random.key(5)) for m in (small, padded))
@@ -91,6 +98,77 @@ def test_padded_units_are_inert(name):
         assert np.all(np.asarray(w)[np.asarray(at) == np.asarray(zero)] == 0)
 
 
+class Urn(AbstractBinaryLayer):
+    """A factorial layer from outside the package, with field names of its own."""
+
+    start: jax.Array = bias_field()
+    reader: Dense | None = context_field()
+    n: int = eqx.field(static=True)
+
+    def __init__(self, n, n_c, key):
+        self.n, self.start, self.reader = n, jnp.zeros(n), Dense(n_c, n, bias=False, key=key)
+
+    def twin(self):
+        layer = Factorial(self.n)
+        return eqx.tree_at(lambda m: (m.b, m.U), layer, (self.start, self.reader), is_leaf=lambda v: v is None)
+
+    def log_prob(self, y, c=None, *, key=None):
+        return self.twin().log_prob(y, c)
+
+    def sample(self, c=None, *, key, bit=bernoulli):
+        return self.twin().sample(c, key=key, bit=bit)
+
+    def most_probable(self, c=None):
+        return self.twin().most_probable(c)
+
+
+class NoContextMarked(Urn):
+    reader: Dense | None
+
+
+class NoBiasMarked(Urn):
+    start: jax.Array
+
+
+class OtherAxis(Urn):
+    """Its context runs over the first axis."""
+
+    def __init__(self, n, n_c, key):
+        self.n, self.start, self.reader = n, jnp.zeros(n), Dense(n, n_c, bias=False, key=key)
+
+
+def urns(kind, n_h):
+    """A skip-connected stack of such layers with an observed context: parents lie side by side."""
+    k = jax.random.split(jax.random.key(0), 5)
+    one, two = n_h
+    decoder = kind(6, one + two + 2, k[0]), kind(one, two + 2, k[1]), kind(two, 2, k[2])
+    encoder = kind(one, 6 + 2, k[3]), kind(two, 6 + one + 2, k[4])
+    parts = (tuple(Conditional(layer) for layer in side) for side in (decoder, encoder))
+    return Stack(*parts, skip=True, n_context=2)
+
+
+def test_a_layer_from_elsewhere_is_padded_by_what_its_fields_say():
+    small = randomised(urns(Urn, (3, 2)), 3)
+    check_inert(small, pad(small, eqx.filter_eval_shape(urns, Urn, (5, 4))), jnp.asarray([0.5, -1.0]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(NoContextMarked, "context_field"), (NoBiasMarked, "bias_field"), (OtherAxis, "last axis of .layer.reader.W")],
+)
+def test_a_layer_that_does_not_say_enough_is_not_padded(kind, said):
+    small = urns(kind, (3, 2))
+    same(pad(small, urns(kind, (3, 2))), small)  # where nothing is added, nothing need be known
+    with pytest.raises(DarnError, match=said) as e:
+        pad(small, eqx.filter_eval_shape(urns, kind, (5, 4)))
+    assert kind.__name__ in str(e.value)
+    make = lambda arch, key: urns(kind, arch.n_h)  # noqa: E731
+    wide = [recipe(n_h=(3, 2)), recipe(n_h=(5, 4))]
+    with pytest.raises(DarnError, match=said):  # before any training
+        plan(wide, wide, make, programs=1)
+    assert len(plan(wide, wide, make)) == 2
+
+
 def make_over(n_x):
     return lambda config, key: build(config, n_x, key=key)
 
@@ -99,14 +177,15 @@ def trained(configs, *, programs, width, rows=(ROWS, VALID)):
     """Models and records by number."""
     found = {}
     fresh = lambda i: build(configs[i], 6, key=jax.random.key(configs[i].seed))  # noqa: E731
-    for group in plan(configs, make_over(6), programs=programs):
+    make = make_over(6)
+    for group in plan(configs, configs, make, programs=programs):
         finish = lambda i, m, r: found.__setitem__(i, (m, r))  # noqa: E731
-        assert train_group(group, configs, make_over(6), fresh, *rows, finish=finish, width=width)
+        assert train_group(group, configs, fresh, shapes(make, group.padded), *rows, finish=finish, width=width)
     return found
 
 
 def one_by_one(configs, rows=(ROWS, VALID)):
-    return [fit(build(c, 6, key=jax.random.key(c.seed)), *rows, c, progress=False) for c in configs]
+    return [fit(build(c, 6, key=jax.random.key(c.seed)), *rows, c) for c in configs]
 
 
 def close(found, expected):
@@ -116,9 +195,9 @@ def close(found, expected):
         assert (record.epoch, record.epochs) == (e.epoch, e.epochs)
         assert record.bound == pytest.approx(e.bound, rel=1e-4)
         assert [r["epoch"] for r in record.history] == [r["epoch"] for r in e.history]
-        np.testing.assert_allclose(
-            [r["train"]["bound"] for r in record.history], [r["train"]["bound"] for r in e.history], rtol=1e-4
-        )
+        for part in ("train", "valid"):  # as many encodings in validation, too
+            ours, theirs = ([r[part]["bound"] for r in h] for h in (record.history, e.history))
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4)
         for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(e.model)):
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
@@ -141,6 +220,44 @@ def test_other_fields_vary_too():
     grid = {"weight_decay": (0.0, 1e-2), "l1": (0.0, 1e-2), "seed": (0, 1), "estimator": ("darn", "straight_through")}
     configs = [expand(base, grid)[i] for i in (2, 13, 15)]
     close(trained(configs, programs=1, width=None), one_by_one(configs))
+
+
+# Kinds of models and of training that have something of their own in the program.
+KINDS = {
+    "sparse": recipe(sparsity=0.2, epochs=6, validate_every=1),
+    "noise on the weights": recipe(noise="matrix", noise_lr=0.01),
+    "no hidden layer": recipe(n_h=(), n_d=()),
+    "eonade": recipe(visible="eonade", n_nade=(3,), n_orderings=2),
+    "weighted": recipe(n_samples=3, weighted=True),
+    "averaged": recipe(average=0.9),
+}
+
+
+@pytest.mark.parametrize("width", [1, None])
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_training_in_a_sweep_is_that_of_fit(name, width):
+    """One after another: bit for bit, history included."""
+    configs = expand(KINDS[name], {"lr": (1e-2, 1e-3)})
+    expected, found = one_by_one(configs), trained(configs, programs=1, width=width)
+    close(found, expected)
+    if width == 1:
+        for i, e in enumerate(expected):
+            same(jax.tree.map(np.asarray, found[i][0]), jax.tree.map(np.asarray, e.model))
+            assert found[i][1].history == e.history
+
+
+def test_a_sweep_over_a_grid_of_pixels(tmp_path):
+    """Local layers have no axis over the units of the layer above: nothing of theirs is padded."""
+    local = recipe(n_h=(2,), n_d=(), visible="grid", local=(2, 2, 2), period=1, ar=(3, 1), epochs=2)
+    build_over = lambda c, key: build(c, 16, shape=(4, 4), key=key)  # noqa: E731
+    configs = expand(local, {"lr": (1e-2, 1e-3)})
+    rows = data.Rows.from_array(RNG.random((40, 16)) < 0.3)
+    fresh = lambda i: build_over(configs[i], jax.random.key(0))  # noqa: E731
+    found = {}
+    finish = lambda i, m, r: found.__setitem__(i, (m, r))  # noqa: E731
+    (group,) = plan(configs, configs, build_over, programs=1)
+    train_group(group, configs, fresh, shapes(build_over, group.padded), rows, rows, finish=finish)
+    close(found, [fit(fresh(i), rows, rows, c) for i, c in enumerate(configs)])
 
 
 def test_each_model_stops_when_it_would_alone():
@@ -167,10 +284,10 @@ def test_a_model_that_diverges_leaves_the_others_alone():
 def test_the_papers_grid():
     configs = expand(BASE, PAPER_GRID)
     assert len(configs) == 105
-    alone = plan(configs, make_over(128))
+    alone = plan(configs, configs, make_over(128))
     assert len(alone) == 35
     assert all(len(g.members) == 3 and g.padded.n_h == configs[g.members[0]].n_h for g in alone)
-    few = plan(configs, make_over(128), programs=4)
+    few = plan(configs, configs, make_over(128), programs=4)
     assert len(few) == 4
     assert sorted(i for g in few for i in g.members) == list(range(105))
     for g in few:
@@ -180,14 +297,20 @@ def test_the_papers_grid():
     def cost(groups):
         return sum(len(g.members) * (g.padded.n_h[0] * 2 + 256) * g.padded.n_d[0] for g in groups)
 
-    assert cost(few) < 0.7 * cost(plan(configs, make_over(128), programs=1))
+    assert cost(few) < 0.7 * cost(plan(configs, configs, make_over(128), programs=1))
 
 
 def test_what_cannot_share_a_program_does_not():
     configs = [BASE, recipe(n_h=(3, 3)), recipe(visible="nade"), recipe(epochs=9), recipe(sparsity=0.1), recipe(lr=1.0)]
-    assert sorted(g.members for g in plan(configs, make_over(6), programs=1)) == [(0, 5), (1,), (2,), (3,), (4,)]
+    assert sorted(g.members for g in plan(configs, configs, make_over(6), programs=1)) == [
+        (0, 5),
+        (1,),
+        (2,),
+        (3,),
+        (4,),
+    ]
     wide = [recipe(sparsity=0.1, n_h=(k,)) for k in (2, 3)]
-    assert len(plan(wide, make_over(6), programs=1)) == 2
+    assert len(plan(wide, wide, make_over(6), programs=1)) == 2
 
 
 def test_grids_from_the_command_line():
@@ -235,6 +358,16 @@ def test_the_best_model_is_an_ordinary_run(own, tmp_path):
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["models"] == record["models"]
     assert not (tmp_path / "s" / "checkpoint.safetensors").exists()
     assert len(sweep.table(record)) == 5
+
+
+def test_the_best_model_is_as_sparse_as_asked_for(own, tmp_path):
+    """As between the epochs of one model: a better bound of a denser code does not count."""
+    record = sweep.run(dataclasses.replace(own, sparsity=0.1, patience=0), {"lr": (1e-2, 1e-9)}, tmp_path / "s")
+    ranks = [(m["excess"], m["valid_bound"]) for m in record["models"]]
+    assert record["models"][record["best"]]["excess"] == min(ranks)[0]
+    assert ranks[record["best"]] == min(ranks)
+    assert min(ranks)[1] > min(bound for _, bound in ranks)
+    assert sweep.table(record)[1].split()[0] == str(record["best"])
 
 
 @pytest.mark.parametrize("width", [1, 4])
@@ -287,9 +420,14 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
     assert [m["fields"] for m in record["models"]] == [{"lr": "0.01"}, {"lr": "0.001"}]
     assert open_run(record["run"]).info["training"]["valid_bound"] == record["models"][record["best"]]["valid_bound"]
     assert cli.main(words) == 2
-    assert "--resume" in capsys.readouterr().err
+    assert "resume the sweep" in capsys.readouterr().err
     assert cli.main([*words, "--resume"]) == 0
     assert "best of 2 models" in capsys.readouterr().out
+
+
+def test_validation_takes_fewer_samples_of_wide_models():
+    models = (shapes(make_over(n), recipe(n_h=h)) for h, n in (((3,), 6), ((3,), 80_000), ((), 6)))
+    assert [validation_samples(m, 100) for m in models] == [50, 25, 1]
 
 
 @pytest.mark.parametrize("fields", [{}, {"n_h": (), "visible": "mixture"}, {"visible": "nade"}, {"visible": "eonade"}])

@@ -15,10 +15,10 @@ from test_training import BASE, PATTERNS, go, small, take
 from darn import zoo
 from darn.data import Rows
 from darn.nn import CausalDense, CausalLocal
-from darn.training import Program, fit, weight_noise
-from darn.training._step import DeviceRows
-from darn.training.weight_noise import GRADIENTS, PRIORS, WeightNoise, gradient_and_squares
+from darn.training import DeviceRows, Hyper, Program, WeightNoise, fit, gradient_and_squares, weight_noise
+from darn.training.weight_noise import GRADIENTS, PRIORS
 
+HYPER = Hyper.of(BASE)
 priors = pytest.mark.parametrize("prior", PRIORS)
 ways = pytest.mark.parametrize("how", GRADIENTS)
 
@@ -84,7 +84,7 @@ def test_cost_is_the_kl_from_the_best_prior(name, prior):
 
 
 @priors
-def test_gradient_of_the_share(prior):
+def test_gradient_of_the_cost(prior):
     """(mu - a) / (N s2) in mu and (sigma^2 / s2 - 1) / N in log sigma."""
     model = randomised(zoo.fvsbn(7, key=jax.random.key(0)), 0)
     noise, params = WeightNoise(model, 50, prior), floats(model)
@@ -100,7 +100,7 @@ def test_gradient_of_the_share(prior):
         assert not np.any(np.triu(g))  # what is not in use costs nothing
     assert not np.any(in_mu.b)
     assert in_sigma.b is None
-    assert float(found.share) == pytest.approx(kl(mu, sigma, a, s2) / 50, rel=1e-5)
+    assert float(found.cost) == pytest.approx(kl(mu, sigma, a, s2) / 50, rel=1e-5)
 
 
 def test_every_weight_is_drawn_from_its_gaussian():
@@ -251,9 +251,9 @@ def test_one_wild_gradient_moves_sigma_little():
 
 def test_without_noise_the_state_has_nothing_of_it():
     model = small()
-    state = Program(model, BASE, len(PATTERNS)).start(model)
+    state = Program(model, BASE, len(PATTERNS)).start(model, HYPER)
     assert state.log_sigma is None
-    with_noise = Program(model, replace(BASE, noise="matrix"), len(PATTERNS)).start(model)
+    with_noise = Program(model, replace(BASE, noise="matrix"), len(PATTERNS)).start(model, HYPER)
     assert len(jax.tree.leaves(with_noise)) > len(jax.tree.leaves(state))
     assert "noise" not in go(model, BASE).history[-1]["train"]
 
@@ -272,17 +272,20 @@ def test_a_step_of_noise_is_a_function_of_state_and_batch():
     program, rows = Program(model, config, len(PATTERNS)), DeviceRows.put(PATTERNS)
     step = jax.jit(program.step)
     batch = replace(take(rows, jnp.arange(10)), noise_key=jax.random.key(2))
-    (one, metrics), (again, _) = (step(program.start(model), batch) for _ in range(2))
+    (one, metrics), (again, _) = (step(program.start(model, HYPER), HYPER, batch) for _ in range(2))
     same(one, again)
-    start, noise = program.start(model), WeightNoise(model, len(PATTERNS))  # N is all the rows, not a minibatch's
-    share = float(noise.cost(start.params, start.log_sigma)) / len(PATTERNS)
-    assert float(metrics["noise"]) == pytest.approx(share, rel=1e-5)
-    later, other = (step(one, b)[0] for b in (batch, replace(batch, noise_key=jax.random.key(3))))
+    start, noise = (
+        program.start(model, HYPER),
+        WeightNoise(model, len(PATTERNS)),
+    )  # N is all the rows, not a minibatch's
+    cost = float(noise.cost(start.params, start.log_sigma)) / len(PATTERNS)
+    assert float(metrics["noise"]) == pytest.approx(cost, rel=1e-5)
+    later, other = (step(one, HYPER, b)[0] for b in (batch, replace(batch, noise_key=jax.random.key(3))))
     assert any(np.any(v != w) for v, w in zip(*map(jax.tree.leaves, (later.params, other.params))))
 
 
-def test_the_price_of_the_weights_rises_to_one():
-    """After a share w of the run the step is that of noise without warm-up; before, the cost counts for less."""
+def test_the_weight_of_the_cost_rises_to_one():
+    """After a fraction w of the run the step is that of noise without warm-up; before, the cost counts for less."""
     model = small()
     batch = replace(take(DeviceRows.put(PATTERNS), jnp.arange(10)), noise_key=jax.random.key(2))
 
@@ -292,25 +295,25 @@ def test_the_price_of_the_weights_rises_to_one():
     steps = {w: jax.jit(p.step) for w, p in programs.items()}
 
     def moved(at: int, warmup: float):
-        start = replace(programs[warmup].start(model), step=jnp.asarray(at, jnp.int32))
-        after, _ = steps[warmup](start, batch)
+        start = replace(programs[warmup].start(model, HYPER), step=jnp.asarray(at, jnp.int32))
+        after, _ = steps[warmup](start, HYPER, batch)
         return np.concatenate([s.ravel() for s in jax.tree.leaves((after.params, after.log_sigma))])
 
     n = 10 * programs[0.0].steps_per_epoch
     np.testing.assert_allclose(moved(n // 2, 0.5), moved(n // 2, 0.0), atol=1e-6)
     whole, none, half = moved(n // 4, 0.0), moved(0, 0.5), moved(n // 4, 0.5)
     assert np.abs(whole - none).max() > 1e-4  # the first step leaves only what the data say
-    sigmas = sum(w.size for w in jax.tree.leaves(programs[0.5].start(model).log_sigma))
-    np.testing.assert_allclose(half[-sigmas:], (whole + none)[-sigmas:] / 2, atol=1e-6)  # half-way up, half the price
+    sigmas = sum(w.size for w in jax.tree.leaves(programs[0.5].start(model, HYPER).log_sigma))
+    np.testing.assert_allclose(half[-sigmas:], (whole + none)[-sigmas:] / 2, atol=1e-6)  # half-way up, half the weight
 
 
 def test_validation_is_with_the_means():
     model = small()
     program = Program(model, replace(BASE, noise="matrix", noise_sigma=3.0), len(PATTERNS))
-    state = program.start(model)
+    state = program.start(model, HYPER)
     quiet = Program(model, BASE, len(PATTERNS))
     rows = DeviceRows.put(PATTERNS)
-    same(program.bound(program.kept(state), rows, n_samples=2), quiet.bound(state.params, rows, n_samples=2))
+    same(*(p.bound(state, HYPER, rows, n_samples=2) for p in (program, quiet)))
 
 
 def test_noise_keeps_a_model_from_learning_by_heart():
@@ -319,9 +322,7 @@ def test_noise_keeps_a_model_from_learning_by_heart():
     train, valid = (Rows.from_array((rng.random((n, 12)) < 0.5).astype(np.uint8)) for n in (30, 500))
     config = replace(BASE, lr=0.003, epochs=1500, validate_every=1500, noise_lr=0.003)
     model = zoo.fvsbn(12, key=jax.random.key(0))
-    plain, noisy = (
-        fit(model, train, valid, replace(config, noise=noise), progress=False) for noise in ("none", "matrix")
-    )
+    plain, noisy = (fit(model, train, valid, replace(config, noise=noise)) for noise in ("none", "matrix"))
     entropy = 12 * math.log(2)
     assert plain.bound > entropy + 3
     assert noisy.bound < entropy + 1

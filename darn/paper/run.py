@@ -21,7 +21,7 @@ from darn.paper.rows import MNIST, NOT_AT_HAND, Row
 from darn.runs import baselines, provenance
 from darn.runs.folder import Run, describe_data, load_data, open_run, scored_rows, train
 from darn.runs.recipe import Recipe, override
-from darn.training import goal
+from darn.training import selection_bound
 
 
 def recipe_of(row: Row) -> Recipe | None:
@@ -104,7 +104,7 @@ def _train_recipe(row: Row, results: Path, runs: Path, progress: bool) -> tuple[
         "valid_bound": fit.bound,
         "best_epoch": fit.epoch,
         "epochs": fit.epochs,
-        "last_valid_bound": goal(fit.history[-1]["valid"]) if fit.history else None,
+        "last_valid_bound": selection_bound(fit.history[-1]["valid"]) if fit.history else None,
         "curve": _curve(fit.history),
     }
     return fit.seconds, notes

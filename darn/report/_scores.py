@@ -4,7 +4,7 @@ import numpy as np
 
 from darn.report._html import Page, esc, img, picture, table, tile
 from darn.report._view import LN2, View, histogram
-from darn.training import goal
+from darn.training import selection_bound
 
 
 def headline(p: Page, s, alone: float) -> None:
@@ -87,9 +87,10 @@ def learning_section(p: Page, s) -> None:
 
     trained = s.run.info.get("training", {})
     # The model knows its epoch: where it had to be sparse, too, it need not be the one with the least bound.
-    best = next((r for r in h if r["epoch"] == trained.get("epoch")), None) or min(h, key=lambda r: goal(r["valid"]))
+    best = next((r for r in h if r["epoch"] == trained.get("epoch")), None)
+    best = best or min(h, key=lambda r: selection_bound(r["valid"]))
     took = trained.get("seconds")
-    kept = f"{goal(best['valid']):.2f} nats at epoch {best['epoch']:,}"
+    kept = f"{selection_bound(best['valid']):.2f} nats at epoch {best['epoch']:,}"
     series = [
         line("validation bound", (r["valid"]["bound"] for r in h), "accent"),
         line("training bound", (r["train"]["bound"] for r in h), "soft"),

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from darn import data
-from darn.config import Architecture
+from darn.config import Architecture, Training
 from darn.errors import DarnError
 from darn.files import atomic
 from darn.model import Stack
@@ -26,7 +26,7 @@ from darn.runs.folder import describe_data, load_data, maker
 from darn.runs.grid import expand
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, show_field
-from darn.training import Group, Record, plan, train_group
+from darn.training import Group, Make, Record, plan, shapes, train_group, validation_samples
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
 FLOATS = 1 << 33  # on an accelerator: of all the arrays of a program, 32 GiB
@@ -42,15 +42,26 @@ def run(
     width: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> dict:
-    """Trains every model of the grid into `out`; returns what sweep.json holds.
+    """Trains every model of the grid, each as `darn.fit` would train it, and chooses between them as `fit` does.
 
-    `programs`: how many programs padding may leave of each kind of model; `width`: models trained at once. By default a
-    CPU takes one model after another, unpadded (its cores are busy with one; measured faster than a wide batch), and an
-    accelerator as many as fit.
+    By default a CPU takes one model after another, unpadded (its cores are busy with one; measured faster than a wide
+    batch), and an accelerator as many as fit.
+
+    Args:
+        recipe: what all models have in common.
+        grid: values to try, by field of the recipe.
+        out: the sweep's folder.
+        resume: whether to continue the sweep in `out`.
+        programs: how many programs padding may leave of each kind of model.
+        width: models trained at once.
+        progress: called with a line of text after every call into a compiled program.
+
+    Returns:
+        What sweep.json holds, and whether the sweep was interrupted.
     """
     out = Path(out)
     if out.exists() and not resume:
-        raise DarnError(f"{out} exists already: choose another --out, or continue it with --resume")
+        raise DarnError(f"{out} exists already: choose another folder, or resume the sweep in it")
     members = expand(recipe, grid)
     splits = load_data(members[0])
     _check_seeds(members, splits)
@@ -62,18 +73,19 @@ def run(
     elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
         raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
     elif record["data"]["sha256"] != splits.sha256:
-        raise DarnError(f"{recipe.data} has changed since {out} was started: start another sweep with another --out")
-    make = maker(splits)
-    fresh = _fresh(members, make)
+        raise DarnError(f"{recipe.data} has changed since {out} was started: start another sweep in another folder")
+    make = _maker(splits)
+    architectures, trainings = [_architecture(r) for r in members], [_training(r) for r in members]
+    fresh = _fresh(architectures, trainings, make)
     began, before = time.monotonic(), record["seconds"]
     rows = record["models"]
 
-    def finish(i: int, model: Stack, found: Record) -> None:
-        rows[i] |= _outcome(found)
+    def finish(i: int, model: Stack, outcome: Record) -> None:
+        rows[i] |= _outcome(outcome)
         info = {"recipe": members[i].to_json(), "data": record["data"], "made": record["made"]}
         info["training"] = {k: rows[i][k] for k in ("epoch", "valid_bound", "epochs", "seconds")}
         with atomic(_file(out, i, "jsonl")) as f:
-            f.write_text("".join(json.dumps(row) + "\n" for row in found.history))
+            f.write_text("".join(json.dumps(row) + "\n" for row in outcome.history))
         save_model(_file(out, i, "safetensors"), model, info)
         record["seconds"] = before + time.monotonic() - began
         _write(out, record)
@@ -82,12 +94,12 @@ def run(
         left = [i for i in planned["members"] if not rows[i]["done"]]
         if not left:
             continue
-        group = Group(tuple(planned["members"]), Recipe.from_json(planned["padded"]))
+        group = Group.of(planned["members"], architectures)
         whole = train_group(
             group,
-            members,
-            make,
+            trainings,
             fresh,
+            shapes(make, group.padded),
             splits.train,
             splits.valid,
             finish=finish,
@@ -95,7 +107,7 @@ def run(
             width=planned["width"],
             checkpoint=out / "checkpoint.safetensors",
             dynamic=recipe.binarize == "dynamic" and splits.train.grey,
-            progress=_reporter(progress, at, len(record["plan"]), rows, recipe.epochs),
+            progress=_reporter(progress, at, len(record["plan"]), rows, trainings[0].epochs),
         )
         if not whole:
             record["seconds"] = before + time.monotonic() - began
@@ -105,11 +117,11 @@ def run(
 
 
 def _choose(out: Path, record: dict, seconds: float) -> dict:
-    """Writes the best model as a run folder."""
+    """Writes the best model as a run folder; a model as sparse as asked for comes before one with a better bound."""
     rows = [r for r in record["models"] if r["valid_bound"] is not None]
     if not rows:
         raise DarnError("every model of the sweep diverged: try lower learning rates")
-    best = min(rows, key=lambda r: r["valid_bound"])
+    best = min(rows, key=_rank)
     model, info = load_model(_file(out, best["number"], "safetensors"))
     with atomic(out / "best" / "recipe.json") as f:
         f.write_text(json.dumps({k: info[k] for k in ("recipe", "data", "made")}, indent=1) + "\n")
@@ -121,37 +133,52 @@ def _choose(out: Path, record: dict, seconds: float) -> dict:
     return record | {"interrupted": False}
 
 
+def _rank(row: dict) -> tuple[float, float]:
+    """What the choice between models goes by: smaller is better, as between the epochs of one model."""
+    return (math.inf, math.inf) if row["valid_bound"] is None else (row["excess"], row["valid_bound"])
+
+
 # ---------------------------------------------------------------- what to train, and how
 
 
+def _maker(splits: data.Splits) -> Make:
+    make: Any = maker(splits)  # of a recipe it reads the architecture alone
+    return make
+
+
+def _part(recipe: Recipe, kind):
+    return kind(**{f.name: getattr(recipe, f.name) for f in fields(kind)})
+
+
+def _architecture(recipe: Recipe) -> Architecture:
+    return _part(recipe, Architecture)
+
+
+def _training(recipe: Recipe) -> Training:
+    return _part(recipe, Training)
+
+
 def _plan(members: list[Recipe], splits: data.Splits, programs: int | None, width: int | None) -> list[dict]:
-    make = maker(splits)
+    make = _maker(splits)
     on_cpu = jax.default_backend() == "cpu"
     if programs is None and not on_cpu:
         programs = PROGRAMS
-    groups = plan(members, make, programs=programs)
-    return [
-        {
-            "members": list(g.members),
-            "padded": g.padded.to_json(),
-            "width": width or (1 if on_cpu else _fits(make, g.padded, splits)),
-        }
-        for g in groups
-    ]
+    groups = plan([_architecture(r) for r in members], [_training(r) for r in members], make, programs=programs)
+    fitting = lambda g: width or (1 if on_cpu else _fits(make, g.padded, splits))  # noqa: E731
+    return [{"members": list(g.members), "width": fitting(g)} for g in groups]
 
 
-def _fits(make, padded: Recipe, splits: data.Splits) -> int:
+def _fits(make, padded: Architecture, splits: data.Splits) -> int:
     """Models that fit into an accelerator's memory side by side."""
-    shapes = jax.eval_shape(lambda: make(padded, jax.random.key(0)))
-    weights = sum(math.prod(w.shape) for w in jax.tree.leaves(shapes))
-    widest = max(part.layer.row_floats for part in (*shapes.decoder, *shapes.encoder))
-    widest = max(widest, *(n for w in jax.tree.leaves(shapes) for n in w.shape))
-    looks = max(1, 5000 // len(splits.valid))
-    scored = 4 * min(500, len(splits.valid)) * looks * widest
+    stack = shapes(make, padded)
+    weights = sum(math.prod(w.shape) for w in jax.tree.leaves(stack))
+    widest = max(part.layer.row_floats for part in (*stack.decoder, *stack.encoder))
+    widest = max(widest, *(n for w in jax.tree.leaves(stack) for n in w.shape))
+    scored = 4 * min(500, len(splits.valid)) * validation_samples(stack, len(splits.valid)) * widest
     return max(1, FLOATS // (8 * weights + scored))
 
 
-def _fresh(members: list[Recipe], build):
+def _fresh(architectures: list[Architecture], trainings: list[Training], build):
     """The untrained model of a number, in one cheaply compiled program for each shape, the same for all its rates."""
     # What runs for a moment should not be compiled for seconds; where JAX sees a CPU, that is the place.
     try:
@@ -161,29 +188,26 @@ def _fresh(members: list[Recipe], build):
     cheap = {"xla_backend_optimization_level": 0} if place is not None else None
 
     @cache
-    def make(recipe: Recipe) -> Stack:
-        program = jax.jit(lambda key: build(recipe, key), compiler_options=cheap)
+    def make(architecture: Architecture, seed: int) -> Stack:
+        program = jax.jit(lambda key: build(architecture, key), compiler_options=cheap)
         with jax.default_device(place):
-            return jax.tree.map(np.asarray, program(jax.random.key(recipe.seed)))
+            return jax.tree.map(np.asarray, program(jax.random.key(seed)))
 
-    def key_of(recipe: Recipe) -> Recipe:
-        """The same recipe for all that start from the same weights."""
-        kept = {f.name: getattr(recipe, f.name) for f in fields(Architecture)}
-        return replace(Recipe(), **kept, seed=recipe.seed)
-
-    return lambda i: make(key_of(members[i]))
+    return lambda i: make(architectures[i], trainings[i].seed)
 
 
 def _check_seeds(members: list[Recipe], splits: data.Splits) -> None:
     """The seed also divides and binarises data that come undivided or grey: then a sweep over it makes no sense."""
-    for seed in sorted({r.seed for r in members[1:]} - {members[0].seed}):
-        other = load_data(next(r for r in members if r.seed == seed))
-        for part in ("train", "valid", "test"):
-            if not np.array_equal(getattr(other, part).values, getattr(splits, part).values):
-                raise DarnError(
-                    f"the splits of {splits.name} follow from the seed, so models of different seeds cannot be "
-                    "compared: leave seed out of --grid"
-                )
+    another = next((r for r in members if r.seed != members[0].seed), None)
+    if another is None:
+        return
+    other = load_data(another)  # if any seed matters, this one does
+    for part in ("train", "valid", "test"):
+        if not np.array_equal(getattr(other, part).values, getattr(splits, part).values):
+            raise DarnError(
+                f"the splits of {splits.name} follow from the seed, so models of different seeds cannot be "
+                "compared: leave seed out of the grid"
+            )
 
 
 # ---------------------------------------------------------------- the record
@@ -198,7 +222,15 @@ def _file(out: Path, i: int, ending: str) -> Path:
 
 
 def _new_record(recipe: Recipe, grid, members, splits, groups) -> dict:
-    empty = {"valid_bound": None, "epoch": 0, "epochs": 0, "seconds": 0.0, "diverged": False, "done": False}
+    empty = {
+        "valid_bound": None,
+        "excess": 0.0,
+        "epoch": 0,
+        "epochs": 0,
+        "seconds": 0.0,
+        "diverged": False,
+        "done": False,
+    }
     return {
         "recipe": recipe.to_json(),
         "grid": _plain(grid),
@@ -213,13 +245,15 @@ def _new_record(recipe: Recipe, grid, members, splits, groups) -> dict:
     }
 
 
-def _outcome(found: Record) -> dict[str, Any]:
+def _outcome(record: Record) -> dict[str, Any]:
+    scored = math.isfinite(record.bound)
     return {
-        "valid_bound": found.bound if math.isfinite(found.bound) else None,
-        "epoch": found.epoch,
-        "epochs": found.epochs,
-        "seconds": round(found.seconds, 3),
-        "diverged": found.diverged,
+        "valid_bound": record.bound if scored else None,
+        "excess": record.excess if scored else 0.0,
+        "epoch": record.epoch,
+        "epochs": record.epochs,
+        "seconds": round(record.seconds, 3),
+        "diverged": record.diverged,
         "done": True,
     }
 
@@ -231,7 +265,7 @@ def _read(out: Path) -> dict:
     try:
         return json.loads(path.read_text())
     except ValueError as e:
-        raise DarnError(f"{path} is damaged: start the sweep again under another --out") from e
+        raise DarnError(f"{path} is damaged: start the sweep again in another folder") from e
 
 
 def _write(out: Path, record: dict) -> None:
@@ -242,7 +276,7 @@ def _write(out: Path, record: dict) -> None:
 def table(record: dict, limit: int | None = None) -> list[str]:
     """The models as lines of text, best first."""
     names = list(record["grid"])
-    rows = sorted(record["models"], key=lambda r: math.inf if r["valid_bound"] is None else r["valid_bound"])
+    rows = sorted(record["models"], key=_rank)
     lines = [" ".join([f"{'model':>5}", *(f"{n:>12}" for n in names), " valid bound   best epoch     epochs"])]
     for r in rows[:limit]:
         bound = "diverged" if r["valid_bound"] is None and r["done"] else "-"
@@ -258,7 +292,7 @@ def _reporter(progress, at: int, of: int, rows: list[dict], epochs: int):
 
     def report(records: dict[int, Record], epoch: int) -> None:
         best = min([r.bound for r in records.values()] + [r["valid_bound"] or math.inf for r in rows])
-        stopped = sum(r["done"] for r in rows) + sum(r.done and not rows[i]["done"] for i, r in records.items())
+        stopped = sum(r["done"] for r in rows) + sum(r.stopped and not rows[i]["done"] for i, r in records.items())
         seen = f", best validation bound {best:.3f} nats" if math.isfinite(best) else ""
         progress(f"program {at + 1}/{of}, epoch {epoch}/{epochs}, {stopped}/{len(rows)} models stopped{seen}")
 

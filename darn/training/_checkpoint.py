@@ -1,4 +1,4 @@
-"""Checkpoints: all that an interrupted run needs to go on as if it had never stopped."""
+"""Checkpoints: all that an interrupted run needs to continue as if it had never stopped."""
 
 import json
 from pathlib import Path
@@ -34,12 +34,12 @@ def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict]:
             head = f.metadata() or {}
             arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as e:
-        raise DarnError(f"{path} is not a readable checkpoint: start again without --resume") from e
+        raise DarnError(f"{path} is not a readable checkpoint: start the run again without resuming it") from e
     leaves, structure = jax.tree.flatten(like)
     names = _names(like)
     fits = head.get("format") == FORMAT and set(names) == set(arrays)
     if not fits or any(arrays[k].shape != np.shape(v) for k, v in zip(names, leaves)):
-        raise DarnError(f"{path} is the checkpoint of another model: resume with the recipe it was started with")
+        raise DarnError(f"{path} is the checkpoint of another model: resume with the settings it was started with")
     return jax.tree.unflatten(structure, [jnp.asarray(arrays[k]) for k in names]), json.loads(head["host"])
 
 
@@ -49,4 +49,4 @@ def checkpoint_host(path: str | Path) -> dict:
         with safe_open(path, framework="np") as f:
             return json.loads((f.metadata() or {})["host"])
     except (SafetensorError, OSError, KeyError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable checkpoint: start again without --resume") from e
+        raise DarnError(f"{path} is not a readable checkpoint: start the run again without resuming it") from e

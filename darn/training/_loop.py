@@ -1,11 +1,11 @@
-"""The loop around the compiled epochs: validation, early stopping, checkpoints, progress, Ctrl-C."""
+"""The one training loop: compiled epochs, validation, early stopping and checkpoints of one model or several."""
 
 import contextlib
-import json
 import math
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,36 +13,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from darn.config import Training
-from darn.errors import DarnError
-from darn.files import cannot_write
 from darn.model import Stack
-from darn.model_file import save_model
-from darn.training._checkpoint import load_checkpoint, save_checkpoint
-from darn.training._step import DeviceRows, Program, excess, goal, to_host
+from darn.training._checkpoint import checkpoint_host, load_checkpoint, save_checkpoint
+from darn.training._hyper import Hyper, Terms
+from darn.training._metrics import excess_activity, selection_bound, to_host, validation_samples
+from darn.training._rows import DeviceRows
+from darn.training._step import Program
 
 CALL_SECONDS = 0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A finished (or interrupted) training: the best model on validation and how it came about."""
-
-    model: Stack
-    bound: float  # its validation bound, nats; where encodings are weighted, that of as many as a step takes
-    epoch: int  # the epoch it is from
-    epochs: int  # epochs trained
-    seconds: float  # training time, compilation and validation apart
-    steps: int
-    interrupted: bool
-    history: list[dict] = field(repr=False, default_factory=list)
-
-
 @contextlib.contextmanager
-def _ctrl_c():
-    """Yields a flag that the first Ctrl-C raises instead of an exception; the second one interrupts as usual."""
+def ctrl_c() -> Iterator[threading.Event]:
+    """Yields a flag that the first Ctrl-C sets instead of raising; the second one interrupts as usual."""
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield pressed
@@ -59,195 +44,253 @@ def _ctrl_c():
         signal.signal(signal.SIGINT, before)
 
 
-class _Journal:
-    """metrics.jsonl: a line a validation; on resuming, lines that the checkpoint has not seen are dropped."""
+@dataclass
+class Record:
+    """How the training of one model has gone so far, in plain JSON values.
 
-    def __init__(self, path: Path | None, keep: int):
-        self.path = path
-        self.history: list[dict] = []
-        if path is None:
-            return
-        if keep:
-            try:
-                self.history = [json.loads(line) for line in path.read_text().splitlines()[:keep]]
-            except (OSError, ValueError) as e:
-                raise DarnError(f"{path} is missing or damaged: start the run again under another --out") from e
-            if len(self.history) < keep:
-                raise DarnError(f"{path} is shorter than its checkpoint says: start the run again under another --out")
-        self._write("w", self.history)
-
-    def _write(self, mode, rows):
-        if self.path is None:
-            return
-        try:
-            with open(self.path, mode) as f:
-                f.writelines(json.dumps(row) + "\n" for row in rows)
-        except OSError as e:
-            raise DarnError(cannot_write(self.path, e)) from e
-
-    def add(self, row: dict):
-        self.history.append(row)
-        self._write("a", [row])
-
-
-def fit(
-    model: Stack,
-    train: Any,
-    valid: Any,
-    config: Training,
-    *,
-    folder: str | Path | None = None,
-    info: dict | None = None,
-    resume: bool = False,
-    dynamic: bool = False,
-    progress: bool = True,
-) -> Fit:
-    """Trains `model` on the rows of `train` (a `darn.data.Rows`) and keeps the best weights by the bound on `valid`.
-
-    With a `folder`, it will hold metrics.jsonl, the best model so far (model.safetensors, carrying `info`) and the
-    latest checkpoint; `resume` goes on from that checkpoint, bit for bit as if never interrupted. `dynamic`: grey rows
-    are binarised afresh at every step.
+    Attributes:
+        bound: the best validation bound, nats.
+        epoch: the epoch it is from.
+        excess: by how much the code of that epoch is denser than asked for; see `Training.sparsity`.
+        epochs: epochs trained.
+        since: validations since the best one.
+        seconds: time of training, shared evenly among models side by side; compilation and validation not included.
+        stopped: whether it has stopped early, by patience or because it diverged.
+        diverged: whether the loss is no longer a finite number.
+        history: a row of metrics for each validation, as in metrics.jsonl.
     """
-    if folder is not None:
-        folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise DarnError(cannot_write(folder, e)) from e
-    program = Program.of(model, config, len(train), dynamic=dynamic)
-    seed = jnp.asarray(config.seed)
-    train_rows, valid_rows = DeviceRows.put(train), DeviceRows.put(valid)
-    # Few validation rows are scored several times over: the choice between epochs should not be a matter of luck.
-    # Frames of a game are large enough to speak for themselves.
-    n_valid = max(1, min(5000, 200_000_000 // model.row_floats) // len(valid)) if _is_random(model) else 1
-    state = program.start(model)
-    best = jax.tree.map(jnp.copy, program.kept(state))
-    host = {
-        "epoch": 0,
-        "bound": math.inf,
-        "excess": math.inf,
-        "best": 0,
-        "since": 0,
-        "lines": 0,
-        "seconds": 0.0,
-        "sums": None,
-        "seen": 0,
-    }
-    checkpoint = folder / "checkpoint.safetensors" if folder else None
-    if resume and checkpoint is not None and checkpoint.exists():
-        (state, best), saved_host = load_checkpoint(checkpoint, (state, best))
-        host |= saved_host
-    journal = _Journal(folder / "metrics.jsonl" if folder else None, host["lines"])
-    metadata = dict(info or {})
 
-    def chosen():
-        """The best weights on validation; before the first look at it, the latest."""
-        return best if host["lines"] else program.kept(state)
+    bound: float = math.inf
+    epoch: int = 0
+    excess: float = math.inf
+    epochs: int = 0
+    since: int = 0
+    seconds: float = 0.0
+    stopped: bool = False
+    diverged: bool = False
+    history: list[dict] = field(default_factory=list, repr=False)
 
-    def keep_model():
-        if folder is not None:
-            note = {"epoch": host["best"] or host["epoch"], "valid_bound": host["bound"] if host["lines"] else None}
-            note |= {"epochs": host["epoch"], "seconds": round(host["seconds"], 2)}
-            save_model(folder / "model.safetensors", program.model(chosen()), metadata | {"training": note})
+    def add(self, row: dict, config: Training, n_h: Sequence[int]) -> bool:
+        """Adds a validation; returns whether it is the best so far."""
+        self.history.append(row)
+        bound = selection_bound(row["valid"])
+        excess = excess_activity(row["valid"]["active"], config.sparsity, n_h)
+        better = (excess, bound) < (self.excess, self.bound)
+        self.since = 0 if better else self.since + 1
+        if better:
+            self.bound, self.epoch, self.excess = bound, row["epoch"], excess
+        return better
 
-    def save():
-        if checkpoint is not None:
-            keep_model()
-            save_checkpoint(checkpoint, (state, best), host)
+    def check_patience(self, patience: int) -> None:
+        self.stopped = self.diverged or bool(patience and self.since >= patience)
 
-    n_steps, group, saved = program.steps_per_epoch, 1, time.monotonic()
-    compiled: set[str] = set()
-    with _ctrl_c() as pressed, _Bar(config, host["epoch"], n_steps, progress) as bar:
-        while host["epoch"] < config.epochs and not (config.patience and host["since"] >= config.patience):
-            to_validation = config.validate_every - host["epoch"] % config.validate_every
-            count = min(group, to_validation, config.epochs - host["epoch"])
-            began = time.monotonic()
-            state, metrics = program.epochs(state, train_rows, jnp.asarray(host["epoch"]), jnp.asarray(count), seed)
-            metrics = to_host(metrics)  # waits for the device
-            took = time.monotonic() - began
-            if "epochs" in compiled:
-                host["seconds"] += took
-                group = max(1, round(count * min(CALL_SECONDS / took, 4)))
-            else:
-                compiled.add("epochs")
-            if not math.isfinite(metrics["bound"]):
-                save_best = f"the model of epoch {host['best']} is kept" if host["lines"] else "nothing was learned"
-                if host["lines"]:
-                    keep_model()
-                raise DarnError(
-                    f"the loss is no longer a finite number in epoch {host['epoch'] + count}; {save_best}"
-                    f"{f' in {folder}' if folder else ''}: try a lower --lr than {config.lr:g}"
-                )
-            host["epoch"] += count
-            host["seen"] += count
-            sums = {k: np.multiply(v, count) for k, v in metrics.items()}
-            so_far = host["sums"] or {k: 0.0 for k in sums}
-            host["sums"] = {k: np.add(so_far[k], v).tolist() for k, v in sums.items()}
-            if host["epoch"] % config.validate_every == 0 or host["epoch"] == config.epochs:
-                measured = to_host(program.bound(program.kept(state), valid_rows, n_samples=n_valid, seed=seed))
-                dense = excess(measured["active"], config.sparsity, model.n_h)
-                if (dense, goal(measured)) < (host["excess"], host["bound"]):
-                    best = jax.tree.map(jnp.copy, program.kept(state))
-                    host.update(bound=goal(measured), excess=dense, best=host["epoch"], since=0)
-                else:
-                    host["since"] += 1
-                mean = {k: np.divide(v, host["seen"]).tolist() for k, v in host["sums"].items()}
-                price = np.asarray(state.price).tolist()
-                row = {
-                    "epoch": host["epoch"],
-                    "step": host["epoch"] * n_steps,
-                    "train": mean,
-                    "valid": measured,
-                }
-                journal.add(row | ({"price": price} if config.sparsity else {}))
-                host.update(lines=host["lines"] + 1, sums=None, seen=0)
-            bar.update(host, metrics, count * n_steps / took)
-            if time.monotonic() - saved > config.checkpoint_every or pressed.is_set():
+
+class Loop:
+    """The training of models side by side, advanced call by call into their program.
+
+    Models that have stopped stay in the program, their best weights kept, until half of it has stopped; then the others
+    move into a smaller one. One model alone has no model axis anywhere.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Stack],
+        configs: Sequence[Training],
+        train: DeviceRows,
+        valid: DeviceRows,
+        *,
+        dynamic: bool = False,
+        on_validation: Callable[[int, dict], None] | None = None,
+        on_stop: Callable[[int, Stack, Record], None] | None = None,
+    ):
+        """Ready to train, or to `load` a checkpoint.
+
+        Args:
+            models: fresh models of one structure and shape.
+            configs: their configs, equal in all but the fields of `Hyper`.
+            train: rows to train on.
+            valid: rows to choose the best epoch by.
+            dynamic: whether grey rows are binarised afresh at every step.
+            on_validation: called with a model's place in `models` and its new row of metrics.
+            on_stop: called once for every model, when it has stopped or the run has ended.
+        """
+        self.configs, self.train, self.valid = configs, train, valid
+        self.on_validation, self.on_stop = on_validation, on_stop
+        self.config = configs[0]
+        self.several = len(models) > 1
+        self.program = Program.of(
+            models[0],
+            self.config,
+            len(train),
+            terms=Terms.of(configs),
+            n_models=len(models) if self.several else None,
+            dynamic=dynamic,
+        )
+        self.n_samples = validation_samples(models[0], len(valid))
+        self.records = [Record() for _ in models]
+        self.members = list(range(len(models)))  # places of the models that are still in the program
+        self.epoch = 0
+        self.sums: list[dict] | None = None  # of the metrics since the last validation, for each member
+        self.seen = 0  # epochs in the sums
+        self.hyper = self._hyper()
+        together = jax.tree.map(lambda *w: jnp.asarray(np.stack(w)), *models) if self.several else models[0]
+        self.state = self.program.start(together, self.hyper)
+        self.best = jax.tree.map(jnp.copy, self.program.kept(self.state))
+        self.rate = 0.0  # steps a second of the last call
+        self.metrics: list[dict] = []  # of the last call, for each member
+        self._at_once, self._compiled = 1, False
+
+    def _hyper(self) -> Hyper:
+        return Hyper.stacked([self.configs[i] for i in self.members]) if self.several else Hyper.of(self.config)
+
+    @property
+    def running(self) -> bool:
+        """Whether there is anything left to train."""
+        return self.epoch < self.config.epochs and bool(self._running())
+
+    def _running(self) -> list[int]:
+        return [i for i in self.members if not self.records[i].stopped]
+
+    def advance(self) -> None:
+        """One call into the program: some epochs, up to the next validation, and that validation if it is due."""
+        config = self.config
+        to_validation = config.validate_every - self.epoch % config.validate_every
+        count = min(self._at_once, to_validation, config.epochs - self.epoch)
+        began = time.monotonic()
+        first, number = jnp.asarray(self.epoch), jnp.asarray(count)
+        self.state, metrics = self.program.epochs(self.state, self.hyper, self.train, first, number)
+        self.metrics = self._to_host(metrics)  # waits for the device
+        took = time.monotonic() - began
+        running = self._running()
+        if self._compiled:
+            for i in running:
+                self.records[i].seconds += took / len(running)
+            self._at_once = max(1, round(count * min(CALL_SECONDS / took, 4)))
+        self._compiled = True
+        self.rate = count * self.program.steps_per_epoch / took
+        self.epoch += count
+        self._add_up(count)
+        for i, one in zip(self.members, self.metrics):
+            record = self.records[i]
+            if not record.stopped:
+                record.epochs = self.epoch
+                record.diverged = record.stopped = not math.isfinite(one["bound"])
+        if self.epoch % config.validate_every == 0 or self.epoch == config.epochs:
+            self._validate()
+
+    def _to_host(self, metrics: dict[str, Any]) -> list[dict]:
+        return to_host(metrics, len(self.members) if self.several else None)
+
+    def _add_up(self, count: int) -> None:
+        zero = [{k: 0.0 for k in one} for one in self.metrics]
+        self.sums = [
+            {k: np.add(before[k], np.multiply(v, count)).tolist() for k, v in one.items()}
+            for before, one in zip(self.sums or zero, self.metrics)
+        ]
+        self.seen += count
+
+    def _validate(self) -> None:
+        """Scores the validation rows, keeps the weights that are the best so far, and lets models stop."""
+        if not self._running():
+            return
+        measured = self._to_host(self.program.bound(self.state, self.hyper, self.valid, n_samples=self.n_samples))
+        prices = np.asarray(self.state.price).reshape(len(self.members), -1).tolist()
+        better = []
+        for at, i in enumerate(self.members):
+            if self.records[i].stopped:
+                better.append(False)
+                continue
+            mean = {k: np.divide(v, self.seen).tolist() for k, v in self.sums[at].items()}  # type: ignore[index]
+            row = {
+                "epoch": self.epoch,
+                "step": self.epoch * self.program.steps_per_epoch,
+                "train": mean,
+                "valid": measured[at],
+            }
+            row |= {"price": prices[at]} if self.configs[i].sparsity else {}
+            better.append(self.records[i].add(row, self.configs[i], self.program.n_h))
+            self.records[i].check_patience(self.config.patience)
+            if self.on_validation is not None:
+                self.on_validation(i, row)
+        self.sums, self.seen = None, 0
+        self._keep(better)
+        if self.several and len(self._running()) <= len(self.members) // 2 and self.running:
+            self._drop_stopped()
+
+    def _keep(self, better: list[bool]) -> None:
+        kept = self.program.kept(self.state)
+        if self.several:
+            now = jnp.asarray(better)
+            mask = lambda w: now.reshape(-1, *[1] * (w.ndim - 1))  # noqa: E731
+            self.best = jax.tree.map(lambda new, old: jnp.where(mask(new), new, old), kept, self.best)
+        elif better[0]:
+            self.best = jax.tree.map(jnp.copy, kept)  # a copy, since the state is donated to the next call
+
+    def chosen(self, at: int = 0) -> Stack:
+        """The model at this place in the program with its best weights; before any validation, with the latest."""
+        record = self.records[self.members[at]]
+        weights = self.best if record.history or record.diverged else self.program.kept(self.state)
+        pick = (lambda w: w[at]) if self.several else (lambda w: w)
+        return self.program.model(*jax.tree.map(pick, (weights, self.state.fixed)))
+
+    def _drop_stopped(self) -> None:
+        """Hands over the models that have stopped and goes on with the rest in a smaller program."""
+        self._hand_over(lambda i: self.records[i].stopped)
+        rest = np.asarray([at for at, i in enumerate(self.members) if not self.records[i].stopped])
+        self.state, self.best = jax.tree.map(lambda w: jnp.asarray(np.asarray(w)[rest]), (self.state, self.best))
+        self.members = [self.members[at] for at in rest]
+        self.hyper = self._hyper()
+        self._compiled = False
+
+    def _hand_over(self, which: Callable[[int], bool]) -> None:
+        if self.on_stop is not None:
+            for at, i in enumerate(self.members):
+                if which(i):
+                    self.on_stop(i, self.chosen(at), self.records[i])
+
+    def run(
+        self, pressed: threading.Event, *, save: Callable[[], None], report: Callable[[], None] | None = None
+    ) -> bool:
+        """Trains to the end; False if `pressed` ended it early.
+
+        Args:
+            pressed: set to end training after the present call.
+            save: called every `Training.checkpoint_every` seconds, and before ending early.
+            report: called after every call into the program.
+        """
+        saved = time.monotonic()
+        while self.running:
+            self.advance()
+            if report is not None:
+                report()
+            if not self.running:
+                break
+            if time.monotonic() - saved > self.config.checkpoint_every or pressed.is_set():
                 save()
                 saved = time.monotonic()
             if pressed.is_set():
-                break
-        save()
-    interrupted = host["epoch"] < config.epochs and pressed.is_set()
-    return Fit(
-        program.model(chosen()),
-        host["bound"],
-        host["best"],
-        host["epoch"],
-        host["seconds"],
-        host["epoch"] * n_steps,
-        interrupted,
-        journal.history,
-    )
+                return False
+        self._hand_over(lambda i: True)
+        return True
 
+    # ------------------------------------------------------------ checkpoints
 
-def _is_random(model: Stack) -> bool:
-    """Whether one scoring of a row differs from the next."""
-    return bool(model.n_layers) or model.trains_by_estimate
+    def save(self, path: Path, **notes: Any) -> None:
+        """Writes all that resuming needs; `notes` are further plain values, for `checkpoint_host`."""
+        host = {"epoch": self.epoch, "sums": self.sums, "seen": self.seen, "members": self.members}
+        host["records"] = [vars(r) for r in self.records]
+        save_checkpoint(path, (self.state, self.best), host | notes)
 
-
-class _Bar:
-    """The progress bar: bound in nats, steps a second, time left. Silent where nobody watches."""
-
-    def __init__(self, config: Training, epoch: int, n_steps: int, show: bool):
-        form = "{desc}: {percentage:3.0f}%|{bar}| {n}/{total} epochs [{elapsed}<{remaining}{postfix}]"
-        self.bar = tqdm(
-            desc="training",
-            total=config.epochs,
-            initial=epoch,
-            bar_format=form,
-            disable=None if show else True,
-            dynamic_ncols=True,
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.bar.close()
-
-    def update(self, host: dict, metrics: dict, rate: float):
-        noise = f" + {metrics['noise']:.2f} for weights" if "noise" in metrics else ""
-        valid = f", valid {host['bound']:.2f}" if math.isfinite(host["bound"]) else ""
-        self.bar.set_postfix_str(f"bound {goal(metrics):.2f}{noise}{valid} nats, {rate:,.0f} steps/s", refresh=False)
-        self.bar.update(host["epoch"] - self.bar.n)
+    def load(self, path: Path) -> None:
+        """Goes on from a checkpoint of the same models, bit for bit as if never interrupted."""
+        members = checkpoint_host(path).get("members", self.members)
+        like = (self.state, self.best)
+        if self.several and len(members) < len(self.members):
+            like = jax.tree.map(lambda w: w[: len(members)], like)
+        (self.state, self.best), host = load_checkpoint(path, like)
+        self.members = members
+        self.records = [Record(**r) for r in host["records"]]
+        self.epoch, self.sums, self.seen = host["epoch"], host["sums"], host["seen"]
+        self.hyper = self._hyper()
+        for record in self.records:
+            record.check_patience(self.config.patience)

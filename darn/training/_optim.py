@@ -2,64 +2,34 @@
 
 import difflib
 import inspect
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
 
-from darn.config import Training
 from darn.errors import DarnError
 
-
-class GravesState(NamedTuple):
-    """Running mean square, running mean and step of every weight."""
-
-    n: Any
-    m: Any
-    delta: Any
-    step: jax.Array
+LearningRate = Any  # a number, a scalar array, or a function from the step to one
 
 
-def rmsprop_graves(learning_rate, decay: float = 0.95, momentum: float = 0.9, eps: float = 1e-4):
-    """RMSprop of Graves (2013): centred, the epsilon inside the root, momentum on the step.
+def make_schedule(name: str, lr: Any, n_steps: int) -> Callable[[Any], Any]:
+    """The learning rate as a function of the step.
 
-    n <- .95 n + .05 g^2;  m <- .95 m + .05 g;  delta <- .9 delta - lr g / sqrt(n - m^2 + 1e-4);  w <- w + delta.
-    The epsilon sets a gradient scale of 0.01: the loss is the mean over the minibatch, in nats.
+    Args:
+        name: `Training.schedule`.
+        lr: the learning rate at the start, a number or a scalar array.
+        n_steps: steps of the whole run.
     """
-
-    def init(params):
-        zeros = lambda: jax.tree.map(jnp.zeros_like, params)  # noqa: E731
-        return GravesState(zeros(), zeros(), zeros(), jnp.zeros((), jnp.int32))
-
-    def update(updates, state, params=None):
-        grads = updates
-        lr = learning_rate(state.step) if callable(learning_rate) else learning_rate
-        n = jax.tree.map(lambda n, g: decay * n + (1 - decay) * g * g, state.n, grads)
-        m = jax.tree.map(lambda m, g: decay * m + (1 - decay) * g, state.m, grads)
-
-        def step(delta, g, n, m):
-            # n - m^2 is a variance, but rounding may take it below zero
-            return momentum * delta - lr * g / jnp.sqrt(jnp.maximum(n - m * m, 0) + eps)
-
-        delta = jax.tree.map(step, state.delta, grads, n, m)
-        return delta, GravesState(n, m, delta, state.step + 1)
-
-    return optax.GradientTransformation(init, update)
-
-
-def make_schedule(config: Training, n_steps: int):
-    """The learning rate as a function of the step."""
-    lr = config.lr
-    if config.schedule == "half":
+    if name == "half":
         parts = [
             optax.constant_schedule(lr),
             optax.linear_schedule(lr, 0.01 * lr, max(n_steps - n_steps // 2, 1)),
         ]
         return optax.join_schedules(parts, [n_steps // 2])
-    if config.schedule == "linear":
+    if name == "linear":
         return optax.linear_schedule(lr, 0.01 * lr, n_steps)
-    if config.schedule == "cosine":
+    if name == "cosine":
         curve = optax.cosine_decay_schedule(lr, n_steps, alpha=0.01)
         return lambda step: curve(jnp.asarray(step, jnp.float32))  # optax divides the step as it comes
     return optax.constant_schedule(lr)
@@ -77,18 +47,26 @@ def optimizer_names() -> list[str]:
             return False
         return first.name == "learning_rate" and all(p.default is not p.empty for p in rest)
 
-    found = [k for k, f in vars(optax).items() if callable(f) and not inspect.isclass(f) and fits(f)]
-    return ["rmsprop_graves", *sorted(k for k in found if k not in others and not k.startswith("scale_by_"))]
+    offered = [k for k, f in vars(optax).items() if callable(f) and not inspect.isclass(f) and fits(f)]
+    return ["rmsprop_graves", *sorted(k for k in offered if k not in others and not k.startswith("scale_by_"))]
 
 
-def make_optimizer(config: Training, n_steps: int) -> optax.GradientTransformation:
-    """The optimiser that the recipe names, on its schedule."""
-    schedule = make_schedule(config, n_steps)
-    if config.optimizer == "rmsprop_graves":
-        return rmsprop_graves(schedule, momentum=config.momentum)
+def make_optimizer(name: str, lr: LearningRate, momentum: Any = 0.9) -> optax.GradientTransformation:
+    """The named optimiser.
+
+    `rmsprop_graves` is RMSprop as Graves (2013) has it: centred, epsilon inside the root, momentum on the step. Its
+    epsilon sets a gradient scale of 0.01: the loss is the mean over the minibatch, in nats.
+
+    Args:
+        name: `Training.optimizer`.
+        lr: learning rate, a number or a function of the step.
+        momentum: of rmsprop_graves; the other optimisers keep their own.
+    """
+    if name == "rmsprop_graves":
+        return optax.rmsprop(lr, decay=0.95, eps=1e-4, eps_in_sqrt=True, centered=True, momentum=momentum)
     names = optimizer_names()
-    if config.optimizer not in names:
-        near = difflib.get_close_matches(config.optimizer, names, n=1)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "; use rmsprop_graves, or an optax optimiser's name"
-        raise DarnError(f"there is no optimizer {config.optimizer!r}{hint}")
-    return getattr(optax, config.optimizer)(schedule)
+        raise DarnError(f"there is no optimizer {name!r}{hint}")
+    return getattr(optax, name)(lr)

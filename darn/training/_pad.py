@@ -3,21 +3,27 @@
 A stochastic unit that is not there has a bias of -10,000 and no weights: it is never on, its log-probability is 0, and
 float32 makes both exact, their gradients too. A deterministic unit that is not there has no weights at all: tanh and
 ReLU send 0 to 0. So a padded stack is the same distribution as the one inside, and trains to the same weights.
+
+Units are added at the end of a layer. What reads several layers side by side has its new weights in between: which
+arrays these are, and which are the units' biases, the layers say (`context_field`, `bias_field`).
 """
 
+import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+from darn.errors import DarnError
 from darn.model import Conditional, Stack
 
 NEVER = -1e4  # exp underflows to 0 well before this in float32, and float16 still holds it
 
 
-def _parents(stack: Stack, part: str, l: int) -> list[int]:
+def _parents(stack: Stack, side: str, l: int) -> list[int]:
     """The units that decoder[l] or encoder[l] is given, by parent."""
-    if part == "decoder":
+    if side == "decoder":
         known = stack.n_h[l:] if stack.skip else stack.n_h[l : l + 1]
     else:
         known = (stack.n_x, *stack.n_h[:l])
@@ -25,29 +31,74 @@ def _parents(stack: Stack, part: str, l: int) -> list[int]:
     return [*known, stack.n_context]
 
 
-def _reads_parents(part: Conditional, names: list) -> bool:
-    """Whether the last axis of this array of a conditional runs over its parents' units."""
-    if part.net is not None:
-        return names == ["net", "maps", 0, "W"]
-    return names[-1] == "W" and names[-2] in ("U", "A", "G")  # a layer's maps from its context
+def _parts(stack: Stack) -> Iterator[tuple[str, int, Conditional]]:
+    for side in ("decoder", "encoder"):
+        for l, part in enumerate(getattr(stack, side)):
+            yield side, l, part
 
 
-def _places(small: Stack, padded: Stack):
+def _roles(tree: Any, path: tuple) -> set[str]:
+    """The roles of the fields that lead to an array."""
+    roles = set()
+    for step in path:
+        name = getattr(step, "name", None)
+        if name is None:
+            tree = tree[step.idx if hasattr(step, "idx") else step.key]
+        else:
+            metadata = next(f.metadata for f in dataclasses.fields(tree) if f.name == name)
+            roles |= {metadata["role"]} if "role" in metadata else set()
+            tree = getattr(tree, name)
+    return roles
+
+
+def _first_map(path: tuple) -> bool:
+    """Whether an array of a conditional belongs to the first map of its net, which reads the parents."""
+    return [getattr(k, "name", getattr(k, "idx", None)) for k in path[:3]] == ["net", "maps", 0]
+
+
+def _places(small: Stack, padded: Stack) -> Iterator[tuple[Any, float]]:
     """For every array of `small`: where it lies in the padded one, axis by axis, and what surrounds it there."""
-    for path, w in jax.tree_util.tree_leaves_with_path(small):
-        names: list[Any] = [getattr(k, "name", getattr(k, "idx", None)) for k in path]
-        side, l, names = names[0], names[1], names[2:]
-        index = [np.arange(n) for n in w.shape]
-        if _reads_parents(getattr(small, side)[l], names):
-            first = np.cumsum([0, *_parents(padded, side, l)])
-            index[-1] = np.concatenate([at + np.arange(n) for n, at in zip(_parents(small, side, l), first)])
-        # everything else lies in the leading corner: units are added at the end
-        is_hidden_bias = names == ["layer", "b"] and not (side == "decoder" and l == 0)
-        yield np.ix_(*index), NEVER if is_hidden_bias else 0
+    for (side, l, part), (_, _, padded_part) in zip(_parts(small), _parts(padded)):
+        before, after = (_parents(s, side, l) for s in (small, padded))
+        first = np.cumsum([0, *after])
+        columns = np.concatenate([at + np.arange(n) for n, at in zip(before, first)])
+        is_hidden = not (side == "decoder" and l == 0)
+        arrays = jax.tree_util.tree_leaves_with_path(part)
+        roles = [_roles(part, path) for path, _ in arrays]
+        layer = type(part.layer).__name__
+        if before != after and part.net is None and not any("context" in r for r in roles):
+            raise DarnError(f"{layer} cannot be padded: it has a context, but marks no field with context_field()")
+        if is_hidden and part.layer.n != padded_part.layer.n and not any("bias" in r for r in roles):
+            raise DarnError(f"{layer} cannot be padded: it marks no field with bias_field()")
+        for (path, w), role in zip(arrays, roles):
+            index = [np.arange(n) for n in w.shape]  # in the leading corner: units are added at the end
+            reads = "context" in role if part.net is None else _first_map(path)
+            if before != after and reads and len(w.shape) > 1:
+                if w.shape[-1] != sum(before):
+                    where = jax.tree_util.keystr(path)
+                    raise DarnError(f"{layer} cannot be padded: the last axis of {where} does not run over its context")
+                index[-1] = columns
+            yield np.ix_(*index), NEVER if is_hidden and "bias" in role else 0
+
+
+def can_pad(stack: Stack) -> bool:
+    """Whether hidden units can be added: not where a hidden layer has arrays over its units that are no weights."""
+    hidden = [part.layer for side, l, part in _parts(stack) if not (side == "decoder" and l == 0)]
+    return all(np.issubdtype(w.dtype, np.floating) for w in jax.tree.leaves(hidden))
+
+
+def check_padding(small: Stack, padded: Stack) -> None:
+    """Raises a DarnError if a layer does not say which of its weights read the context, or which are its biases."""
+    for _ in _places(small, padded):
+        pass
 
 
 def pad(small: Stack, padded: Stack) -> Stack:
-    """`small` in the form of `padded`, a stack with at least its units, whose values (if it has any) do not matter."""
+    """`small` in the form of `padded`, a stack with at least its units, whose values (if it has any) do not matter.
+
+    Raises:
+        DarnError: see `check_padding`.
+    """
     leaves, form = jax.tree.flatten(padded)
 
     def put(w, like, where, fill):

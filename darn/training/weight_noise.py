@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.nn import AbstractCausalMap
+from darn.nn import causal_maps
 
 PRIORS = ("pooled", "matrix")
 GRADIENTS = ("reparametrised", "squares")
@@ -33,16 +33,14 @@ MAX_STEP = 0.1  # of log sigma: one wild minibatch must not set off a run-away o
 
 def _in_use(model: Any) -> Any:
     """A mask for every array with noise on it, None in place of all others."""
-
-    def causal(m):
-        return isinstance(m, AbstractCausalMap)
+    causal = {id(m) for m in causal_maps(model)}
 
     def mask(m):
-        if causal(m):  # a weight is in use if `weights` depends on it
+        if id(m) in causal:  # a weight is in use if `weights` depends on it
             return eqx.filter_grad(lambda m: jnp.sum(m.weights()))(m)
         return np.ones(m.shape, bool) if eqx.is_inexact_array(m) and m.ndim > 1 else None
 
-    masks = jax.tree.map(mask, model, is_leaf=causal)
+    masks = jax.tree.map(mask, model, is_leaf=lambda m: id(m) in causal)
     masks = jax.tree.map(lambda u: np.asarray(u) != 0, masks)
     return jax.tree.map(lambda u: u if u.any() else None, masks)
 
@@ -53,7 +51,7 @@ class NoisyGradients(NamedTuple):
     mu: Any
     log_sigma: Any
     aux: Any  # the mean over the minibatch of what the loss returns besides
-    share: Float[Array, ""]  # L_C / N, nats an example
+    cost: Float[Array, ""]  # L_C / N, nats an example
 
 
 class WeightNoise:
@@ -65,9 +63,9 @@ class WeightNoise:
 
     def __init__(self, model: Any, n_train: int, prior: str = "matrix", part: str = "all"):
         if prior not in PRIORS:
-            raise ValueError(f"no prior is called {prior!r}: {' or '.join(PRIORS)}")
+            raise ValueError(f"there is no prior {prior!r}: use {' or '.join(PRIORS)}")
         if part not in PARTS:
-            raise ValueError(f"no part is called {part!r}: {' or '.join(PARTS)}")
+            raise ValueError(f"there is no part {part!r}: use {' or '.join(PARTS)}")
         self.masks = _in_use(model)
         if part == "decoder":
             quiet = jax.tree.map(lambda _: None, self.masks.encoder)
@@ -97,7 +95,7 @@ class WeightNoise:
         return eqx.combine(jax.tree.map(add, self.noisy(params), log_sigma, epsilon), params)
 
     def cost(self, params: Any, log_sigma: Any) -> Float[Array, ""]:
-        """L_C, the nats it takes to describe the weights; `/ n_train` is each example's share.
+        """L_C, the nats it takes to describe the weights; `/ n_train` is each example's part.
 
         With a = mean(mu) and s2 = mean(sigma^2 + (mu - a)^2), sum[log(s2/sigma^2) + ((mu-a)^2 + sigma^2 - s2)/s2] / 2
         loses its second term, which sums to zero. Differentiating through a and s2 changes nothing: they are optimal.
@@ -116,21 +114,27 @@ class WeightNoise:
         *,
         key: PRNGKeyArray,
         how: str = "reparametrised",
-        price: Any = 1.0,
+        cost_weight: Any = 1.0,
     ) -> NoisyGradients:
-        """The gradients for a minibatch; `loss(params, row)` returns (its loss in nats, anything else).
+        """The gradients for a minibatch.
 
-        `price`: by what the cost of the weights is multiplied; below 1 while training warms up.
-
-        In log sigma, `how`: "reparametrised" is g epsilon sigma with g the minibatch's gradient: unbiased, noisy, free.
-        "squares" is sigma^2 E[g_i^2] with g_i the gradient of one row: half the squares stand for half the curvature,
-        which holds where the model is right. Far less noisy, but each row's gradient has to be computed by itself.
+        Args:
+            loss: `loss(params, row)` returns (the row's loss in nats, anything else).
+            params: the means mu.
+            log_sigma: log standard deviations of the noise.
+            rows: the minibatch, a pytree with a leading axis over its rows.
+            key: of the noise.
+            how: the gradient in log sigma. "reparametrised" is g epsilon sigma with g the minibatch's gradient:
+                unbiased, noisy, free. "squares" is sigma^2 E[g_i^2] with g_i the gradient of one row: half the squares
+                stand for half the curvature, which holds where the model is right. Far less noisy, but each row's
+                gradient has to be computed by itself.
+            cost_weight: factor of the cost of the weights; below 1 while training warms up.
         """
         if how not in GRADIENTS:
-            raise ValueError(f"no gradient is called {how!r}: {' or '.join(GRADIENTS)}")
+            raise ValueError(f"there is no gradient {how!r}: use {' or '.join(GRADIENTS)}")
         epsilon = self.draw(log_sigma, key=key)
-        share, shares = jax.value_and_grad(lambda mu, s: self.cost(mu, s) / self.n_train, (0, 1))(params, log_sigma)
-        shares = jax.tree.map(lambda g: price * g, shares)
+        cost, of_cost = jax.value_and_grad(lambda mu, s: self.cost(mu, s) / self.n_train, (0, 1))(params, log_sigma)
+        of_cost = jax.tree.map(lambda g: cost_weight * g, of_cost)
 
         def mean_loss(mu, s):
             weights = self.perturbed(mu, s, epsilon)
@@ -138,12 +142,12 @@ class WeightNoise:
             return jnp.mean(losses), _mean(aux)
 
         if how == "reparametrised":
-            data, aux = jax.grad(mean_loss, (0, 1), has_aux=True)(params, log_sigma)
+            of_data, aux = jax.grad(mean_loss, (0, 1), has_aux=True)(params, log_sigma)
         else:
             g, squares, aux = gradient_and_squares(loss, self.perturbed(params, log_sigma, epsilon), rows)
-            data = g, jax.tree.map(lambda s, g2: jnp.exp(2 * s) * g2, log_sigma, self.noisy(squares))
-        in_mu, in_log_sigma = jax.tree.map(jnp.add, data, shares)
-        return NoisyGradients(in_mu, in_log_sigma, aux, share)
+            of_data = g, jax.tree.map(lambda s, g2: jnp.exp(2 * s) * g2, log_sigma, self.noisy(squares))
+        in_mu, in_log_sigma = jax.tree.map(jnp.add, of_data, of_cost)
+        return NoisyGradients(in_mu, in_log_sigma, aux, cost)
 
     def descend(self, log_sigma: Any, gradient: Any, rate) -> Any:
         """log sigma after a step down the natural gradient of the whole training set's cost.

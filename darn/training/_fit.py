@@ -1,0 +1,181 @@
+"""`fit`: the training of one model, with its run folder, progress bar and Ctrl-C."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from darn.config import Training
+from darn.errors import DarnError
+from darn.files import atomic, cannot_write
+from darn.model import Stack
+from darn.model_file import save_model
+from darn.training._loop import Loop, ctrl_c
+from darn.training._metrics import selection_bound
+from darn.training._rows import DeviceRows
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A finished (or interrupted) training.
+
+    Attributes:
+        model: the model with the best weights by the validation bound.
+        bound: its validation bound, nats; with `Training.weighted`, that of as many encodings as a step takes.
+        epoch: the epoch it is from.
+        epochs: epochs trained.
+        seconds: time of training; compilation and validation not included.
+        steps: steps trained.
+        interrupted: whether Ctrl-C ended it early.
+        history: a row of metrics for each validation, as in metrics.jsonl.
+    """
+
+    model: Stack
+    bound: float
+    epoch: int
+    epochs: int
+    seconds: float
+    steps: int
+    interrupted: bool
+    history: list[dict] = field(repr=False, default_factory=list)
+
+
+class Journal:
+    """metrics.jsonl: a line for each validation. It starts from the rows given, whatever the file held before."""
+
+    def __init__(self, path: Path, history: list[dict]):
+        self.path = path
+        with atomic(path) as temporary:
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in history))
+
+    def add(self, row: dict) -> None:
+        try:
+            with open(self.path, "a") as f:
+                f.write(json.dumps(row) + "\n")
+        except OSError as e:
+            raise DarnError(cannot_write(self.path, e)) from e
+
+
+def fit(
+    model: Stack,
+    train: Any,
+    valid: Any,
+    config: Training,
+    *,
+    folder: str | Path | None = None,
+    info: dict | None = None,
+    resume: bool = False,
+    dynamic: bool = False,
+    progress: bool = False,
+) -> Fit:
+    """Trains a model and keeps the best weights by the bound on the validation rows.
+
+    Ctrl-C ends training after the present call into the compiled program, at most about half a second.
+
+    Args:
+        model: the fresh model; it is left unchanged.
+        train: the rows to train on, a `darn.data.Rows`.
+        valid: the rows to choose the best epoch by, a `darn.data.Rows`.
+        config: how to train.
+        folder: where to write metrics.jsonl, the best model so far (model.safetensors) and the latest checkpoint.
+        info: further metadata of the model file.
+        resume: whether to continue from the checkpoint in `folder`, if there is one, bit for bit as if never
+            interrupted.
+        dynamic: whether grey rows are binarised afresh at every step.
+        progress: whether to show a progress bar, on a terminal.
+
+    Returns:
+        The best model and how it came about.
+
+    Raises:
+        DarnError: if the loss is no longer a finite number, or the folder cannot be written.
+    """
+    if folder is not None:
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise DarnError(cannot_write(folder, e)) from e
+    journal: Journal | None = None
+
+    def on_validation(_: int, row: dict) -> None:
+        if journal is not None:
+            journal.add(row)
+
+    rows = DeviceRows.put(train), DeviceRows.put(valid)
+    loop = Loop([model], [config], *rows, dynamic=dynamic, on_validation=on_validation)
+
+    def save_best() -> None:
+        if folder is not None:
+            record = loop.records[0]
+            note = {"epoch": record.epoch or loop.epoch, "valid_bound": record.bound if record.history else None}
+            note |= {"epochs": loop.epoch, "seconds": round(record.seconds, 2)}
+            save_model(folder / "model.safetensors", loop.chosen(), dict(info or {}) | {"training": note})
+
+    def save() -> None:
+        if folder is not None:
+            save_best()
+            loop.save(folder / "checkpoint.safetensors")
+
+    if folder is not None:
+        checkpoint = folder / "checkpoint.safetensors"
+        if resume and checkpoint.exists():
+            loop.load(checkpoint)
+        journal = Journal(folder / "metrics.jsonl", loop.records[0].history)
+    with ctrl_c() as pressed, _Bar(loop, progress) as bar:
+        finished = loop.run(pressed, save=save, report=bar.update)
+    record = loop.records[0]
+    if record.diverged:
+        kept = "nothing was learned"
+        if record.history:
+            save_best()
+            kept = f"the model of epoch {record.epoch} is kept" + (f" in {folder}" if folder else "")
+        raise DarnError(
+            f"the loss is no longer a finite number in epoch {loop.epoch}; {kept}: "
+            f"try a lower learning rate than {config.lr:g}"
+        )
+    if finished:
+        save()
+    return Fit(
+        model=loop.chosen(),
+        bound=record.bound,
+        epoch=record.epoch,
+        epochs=loop.epoch,
+        seconds=record.seconds,
+        steps=loop.epoch * loop.program.steps_per_epoch,
+        interrupted=not finished,
+        history=record.history,
+    )
+
+
+class _Bar:
+    """The progress bar: bound in nats, steps a second, time left. Silent where there is no terminal."""
+
+    def __init__(self, loop: Loop, show: bool):
+        form = "{desc}: {percentage:3.0f}%|{bar}| {n}/{total} epochs [{elapsed}<{remaining}{postfix}]"
+        self.loop = loop
+        self.bar = tqdm(
+            desc="training",
+            total=loop.config.epochs,
+            initial=loop.epoch,
+            bar_format=form,
+            disable=None if show else True,
+            dynamic_ncols=True,
+        )
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.bar.close()
+
+    def update(self) -> None:
+        metrics, bound = self.loop.metrics[0], self.loop.records[0].bound
+        noise = f" + {metrics['noise']:.2f} for weights" if "noise" in metrics else ""
+        valid = f", valid {bound:.2f}" if math.isfinite(bound) else ""
+        text = f"bound {selection_bound(metrics):.2f}{noise}{valid} nats, {self.loop.rate:,.0f} steps/s"
+        self.bar.set_postfix_str(text, refresh=False)
+        self.bar.update(self.loop.epoch - self.bar.n)

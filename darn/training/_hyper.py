@@ -1,0 +1,60 @@
+"""The numbers of a training that are arguments of the compiled program, and the terms that the program then has."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from darn.config import Training
+
+
+class Hyper(eqx.Module):
+    """Hyper-parameters that may differ between the models of one program; see `Training` for what each one means.
+
+    Scalars for one model; with a leading axis over the models for several.
+    """
+
+    lr: Float[Array, "*K"]
+    momentum: Float[Array, "*K"]
+    weight_decay: Float[Array, "*K"]
+    l1: Float[Array, "*K"]
+    average: Float[Array, "*K"]
+    sparsity: Float[Array, "*K"]
+    seed: Int[Array, "*K"]
+
+    @staticmethod
+    def of(config: Training) -> "Hyper":
+        """The hyper-parameters of one model."""
+        kind = {"seed": jnp.int32}
+        return Hyper(**{k: jnp.asarray(getattr(config, k), kind.get(k, jnp.float32)) for k in NAMES})
+
+    @staticmethod
+    def stacked(configs: Sequence[Training]) -> "Hyper":
+        """The hyper-parameters of several models, with a leading axis over them."""
+        return jax.tree.map(lambda *values: jnp.stack(values), *map(Hyper.of, configs))
+
+
+NAMES = tuple(f.name for f in dataclasses.fields(Hyper))
+
+
+def shared(config: Training) -> Training:
+    """The config without its hyper-parameters: what is compiled into a program."""
+    names = [f.name for f in dataclasses.fields(Training) if f.name not in NAMES]
+    return Training(**{k: getattr(config, k) for k in names})
+
+
+class Terms(NamedTuple):
+    """Optional terms of a program: present if any of its models uses them, since an absent one costs nothing."""
+
+    weight_decay: bool
+    l1: bool
+    average: bool
+    sparsity: bool
+
+    @staticmethod
+    def of(configs: Sequence[Training]) -> "Terms":
+        return Terms(*(any(getattr(c, k) for c in configs) for k in Terms._fields))
