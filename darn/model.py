@@ -9,9 +9,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import Estimator, bernoulli
 from darn.layers import AbstractBinaryLayer, Factorial
-from darn.nn import AbstractMap
+from darn.nn import AbstractMap, register
 
 
+@register("conditional")
 class Conditional(eqx.Module):
     """A layer under a deterministic net: d = net(parents), then p(y | d); Eqs. (9) and (10)."""
 
@@ -27,6 +28,7 @@ class Conditional(eqx.Module):
         return c if self.net is None else self.net(c)
 
 
+@register("stack")
 class Stack(eqx.Module):
     """A DARN: decoder p(x, h) and encoder q(h | x) over n_layers stochastic layers, Eqs. (7) and (8).
 

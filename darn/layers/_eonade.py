@@ -12,10 +12,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from darn.gradients import bernoulli
 from darn.layers._base import AbstractBinaryLayer
 from darn.layers._nade import NADE
-from darn.nn import softplus
+from darn.nn import register, softplus
 from darn.random import permutation
 
 
+@register("eonade")
 class EoNADE(AbstractBinaryLayer):
     """p(y | c) = (1/K) sum_k NADE(y in order k | c), Uria et al. (2013).
 

@@ -8,10 +8,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import bernoulli
 from darn.layers._base import AbstractBinaryLayer, given_context, plus_context
-from darn.nn import AbstractMap, softplus
+from darn.nn import AbstractMap, register, softplus
 from darn.random import uniform
 
 
+@register("factorial")
 class Factorial(AbstractBinaryLayer):
     """p(y | c) = prod_j sigma(b_j + U_j c): Eq. (6). The only layer whose y may be intensities in [0,1]."""
 

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.layers._base import AbstractAutoregressive, given_context, plus_context
-from darn.nn import AbstractCausalMap, AbstractMap, CausalDense
+from darn.nn import AbstractCausalMap, AbstractMap, CausalDense, register
 
 
+@register("linear")
 class LinearAutoregressive(AbstractAutoregressive):
     """p(y_j = 1 | y_1..j-1, c) = sigma(W_j y_1..j-1 + U_j c + b_j): Eqs. (2) and (5). State: the running logits."""
 

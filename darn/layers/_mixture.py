@@ -7,13 +7,14 @@ from jax.nn import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.layers._base import AbstractAutoregressive, plus_context
-from darn.nn import AbstractMap, Dense, softplus
+from darn.nn import AbstractMap, Dense, register, softplus
 
 
 def log_sigmoid(a):
     return -softplus(-a)
 
 
+@register("mixture")
 class Mixture(AbstractAutoregressive):
     """p(y | c) = sum_k pi_k(c) prod_j sigma(b_j + B_kj + U_j c)."""
 

@@ -9,9 +9,10 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from darn.layers._base import AbstractAutoregressive, plus_context
-from darn.nn import ACTIVATIONS, AbstractMap, Dense, Net
+from darn.nn import ACTIVATIONS, AbstractMap, Dense, Net, register
 
 
+@register("nade")
 class NADE(AbstractAutoregressive):
     """p(y_j = 1 | y_1..j-1, c) = sigma(b_j + U_j c + R_j d), d = net(act(e + A c + sum_i<j (y_i V_i + M_i))).
 

@@ -10,10 +10,12 @@ from jaxtyping import Array, Float
 
 from darn.layers._base import AbstractAutoregressive
 from darn.layers._factorial import Factorial
+from darn.nn import register
 
 CERTAIN = 1e4  # a logit at which a bit is sure: exp(-1e4) is 0 in any float we use, and its slope is 0
 
 
+@register("one-hot")
 class OneHot(AbstractAutoregressive):
     """p(y | c) of `layer`, decided unit by unit, with what a group already settles taken as certain.
 

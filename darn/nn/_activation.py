@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from darn.nn._base import AbstractMap
+from darn.nn._registry import register
 
 
+@register("tanh")
 class Tanh(AbstractMap):
     """d = tanh(c)."""
 
@@ -13,6 +15,7 @@ class Tanh(AbstractMap):
         return jnp.tanh(c)
 
 
+@register("relu")
 class ReLU(AbstractMap):
     """d = max(c, 0)."""
 
@@ -20,6 +23,7 @@ class ReLU(AbstractMap):
         return jax.nn.relu(c)
 
 
+@register("sigmoid")
 class Sigmoid(AbstractMap):
     """d = 1 / (1 + exp(-c))."""
 

@@ -6,9 +6,11 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
+from darn.nn._registry import register
 from darn.nn._turns import in_turn, unrolled
 
 
+@register("causal-dense")
 class CausalDense(AbstractCausalMap):
     """W y with W strictly lower-triangular: row j holds W_j of Eq. (2), the weights onto unit j from 1..j-1."""
 

@@ -10,9 +10,11 @@ from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
 from darn.nn._local import Grid, local_product, shear, tile_within, unshear
+from darn.nn._registry import register
 from darn.nn._turns import in_turn
 
 
+@register("causal-local")
 class CausalLocal(AbstractCausalMap):
     """W y where a unit sees the units before it in a window about its cell: r rows above, r cells to each side.
 

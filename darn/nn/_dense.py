@@ -5,8 +5,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._base import AbstractMap
+from darn.nn._registry import register
 
 
+@register("dense")
 class Dense(AbstractMap):
     """W c, plus b where a bias is wanted."""
 

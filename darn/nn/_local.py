@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._base import AbstractMap
 from darn.nn._products import products
+from darn.nn._registry import register
 
 Grid = tuple[int, int, int]  # rows, columns, channels
 
@@ -87,6 +88,7 @@ def local_product(
     return y.reshape(bh * P, bw * Q, F)[: size[0], : size[1]]
 
 
+@register("local")
 class Local(AbstractMap):
     """A locally connected layer: cell (i, j) of the output sees a window of the input about (i, j) * stride.
 
@@ -145,6 +147,7 @@ class Local(AbstractMap):
         return out.reshape(-1)
 
 
+@register("local-transpose")
 class LocalTranspose(AbstractMap):
     """The exact adjoint of a `Local` without its bias, for the decoder: <L x, y> = <x, L^T y>."""
 

@@ -8,8 +8,10 @@ from jaxtyping import PRNGKeyArray
 from darn.nn._activation import ACTIVATIONS
 from darn.nn._base import AbstractMap
 from darn.nn._dense import Dense
+from darn.nn._registry import register
 
 
+@register("net")
 class Net(AbstractMap):
     """d = f_k(...f_1(c)), Eq. (9) with any number of layers."""
 
