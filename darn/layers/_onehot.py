@@ -30,11 +30,14 @@ class OneHot(AbstractAutoregressive):
     n: int = eqx.field(static=True)
 
     def __init__(self, layer: AbstractAutoregressive | Factorial, groups: Sequence[int]):
-        if not isinstance(layer, AbstractAutoregressive | Factorial) or sum(groups) != layer.n or min(groups) < 1:
-            raise ValueError("groups are sizes that sum to the units of a layer that is factorial or autoregressive")
         self.layer = layer
         self.groups = tuple(int(g) for g in groups)
         self.n = layer.n
+
+    def __check_init__(self):
+        fitting = isinstance(self.layer, AbstractAutoregressive | Factorial) and self.layer.n == self.n
+        if not fitting or sum(self.groups) != self.n or min(self.groups) < 1:
+            raise ValueError("groups are sizes that sum to the units of a layer that is factorial or autoregressive")
 
     def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(the group of each unit, whether it is its group's first, and whether its last), groups of one apart."""

@@ -6,7 +6,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
-from darn.nn._registry import register
+from darn.nn._registry import register, tuning_field
 from darn.nn._turns import in_turn, unrolled
 
 
@@ -16,7 +16,7 @@ class CausalDense(AbstractCausalMap):
 
     W: Float[Array, "n n"]
     n: int = eqx.field(static=True)
-    block: int | None = eqx.field(static=True, default=None)  # None: as many units as suit the machine
+    block: int | None = tuning_field(default=None)  # None: as many units as suit the machine
 
     def __init__(self, n: int, *, block: int | None = None):
         self.W = jnp.zeros((n, n))  # all units independent to begin with

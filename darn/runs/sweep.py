@@ -22,10 +22,10 @@ from darn.errors import DarnError
 from darn.files import atomic
 from darn.model import Stack
 from darn.model_file import load_model, save_model
+from darn.runs.folder import describe_data, load_data, maker
+from darn.runs.grid import expand
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, show_field
-from darn.runs.grid import expand
-from darn.runs.folder import describe_data, load_data, maker
 from darn.training import Group, Record, plan, train_group
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
