@@ -98,7 +98,7 @@ class Stack(eqx.Module):
             h = (*h, self.encoder[k].layer.sample(c, key=key_k, bit=bit))
         return h
 
-    def log_q_layers(self, h: Sequence[Array], x: Array, context: Array | None = None) -> tuple[Array, ...]:
+    def log_q_layers(self, x: Array, h: Sequence[Array], context: Array | None = None) -> tuple[Array, ...]:
         """log q(h^k | layers below) for k = 1..n_layers."""
         return tuple(part.layer.log_prob(h[k], self.below(k, x, h, context)) for k, part in enumerate(self.encoder))
 
@@ -117,15 +117,15 @@ class Stack(eqx.Module):
             for l, (part, y) in enumerate(zip(self.decoder, (x, *h)))
         )
 
-    def log_q(self, h, x, context=None):
+    def log_q(self, x, h, context=None):
         """log q(h | x), Eq. (4)."""
-        return sum(self.log_q_layers(h, x, context), start=jnp.zeros(()))
+        return sum(self.log_q_layers(x, h, context), start=jnp.zeros(()))
 
     def log_p(self, x, h=(), context=None):
         """log p(x, h)."""
         return sum(self.log_p_layers(x, h, context), start=jnp.zeros(()))
 
-    def entropy_layers(self, h: Sequence[Array], x: Array, context: Array | None = None) -> tuple[Array, ...]:
+    def entropy_layers(self, x: Array, h: Sequence[Array], context: Array | None = None) -> tuple[Array, ...]:
         """The entropy of each q(h^k | layers below) in closed form; every encoder layer must be factorial."""
         layers = [part.layer for part in self.encoder]
         if not all(isinstance(layer, Factorial) for layer in layers):

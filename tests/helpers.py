@@ -312,7 +312,7 @@ def split_code(model, codes):
 def _joint(model, context, x, codes):
     def pair(x, code):
         h = tuple(jnp.split(code, np.cumsum(model.n_h)[:-1])) if model.n_h else ()
-        return model.log_p(x, h, context), model.log_q(h, x, context)
+        return model.log_p(x, h, context), model.log_q(x, h, context)
 
     return jax.vmap(jax.vmap(pair, (None, 0)), (0, None))(x, codes)
 

@@ -204,7 +204,7 @@ def _by_weights(model, x, missing, context, keys, n, each, sweeps):
             h = _shifted(model, shift).encode(fed, context, key=k_h)
             y, log_w = _held(layer, model.above(0, h, context), x, missing, k_x)
             # As in training, log q's own weights are held: see `objective.description_length`.
-            log_q = _shifted(model, lax.stop_gradient(shift)).log_q(h, fed, context)
+            log_q = _shifted(model, lax.stop_gradient(shift)).log_q(fed, h, context)
             return y, log_w + _log_prior(model, h, context) - log_q
 
         def sweep(y, k):

@@ -100,7 +100,7 @@ def _table(model, x, context, first, chunk):
 
     def pair(x, context, code):
         h = tuple(jnp.split(code, sizes)) if n else ()
-        return model.log_p_layers(x, h, context), model.log_q_layers(h, x, context)
+        return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
 
     number = first + jnp.arange(chunk)
     codes = ((number[:, None] >> jnp.arange(n - 1, -1, -1)[None]) & 1).astype(x.dtype)
@@ -153,7 +153,7 @@ def _draw(model, x, context, keys, number):
 
     def one(key, x, context, i):
         h = model.encode(x, context, key=jax.random.fold_in(key, i))
-        return model.log_p_layers(x, h, context), model.log_q_layers(h, x, context)
+        return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
 
     return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
 

@@ -63,9 +63,9 @@ def description_length(
     """
     h = model.encode(x, context, key=key, bit=bit)
     if log_q == "entropy":
-        q = tuple(-e for e in model.entropy_layers(h, x, context))
+        q = tuple(-e for e in model.entropy_layers(x, h, context))
     else:
-        q = _frozen_encoder(model).log_q_layers(h, x, context)
+        q = _frozen_encoder(model).log_q_layers(x, h, context)
     return _parts(q, model.log_p_layers(x, h, context, key=jax.random.fold_in(key, _DECODER)), h)
 
 
@@ -108,7 +108,7 @@ def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "samp
 
 def _through(model, x, context, h, *, key=None) -> DescriptionLength:
     """The description length of x through a given h; the only live gradient is the decoder's."""
-    q = _frozen_encoder(model).log_q_layers(h, x, context)
+    q = _frozen_encoder(model).log_q_layers(x, h, context)
     return _parts(q, model.log_p_layers(x, h, context, key=key), h)
 
 
@@ -147,7 +147,7 @@ def _reinforce(n_samples: int) -> Loss:
 
         def one(k):
             h = lax.stop_gradient(model.encode(x, context, key=k))
-            return _through(model, x, context, h, key=k_p), model.log_q(h, x, context)
+            return _through(model, x, context, h, key=k_p), model.log_q(x, h, context)
 
         dl, log_q = jax.vmap(one)(jax.random.split(k_h, K))
         f = dl.priced(price, warm)

@@ -89,7 +89,7 @@ def trace(stack: Stack) -> None:
     row = lambda n: jax.ShapeDtypeStruct((n,), jnp.float32)  # noqa: E731
     context = row(stack.n_context) if stack.n_context else None
     h = tuple(row(n) for n in stack.n_h)
-    score = lambda m, x, h, c: (m.log_p(x, h, c), m.log_q(h, x, c))  # noqa: E731
+    score = lambda m, x, h, c: (m.log_p(x, h, c), m.log_q(x, h, c))  # noqa: E731
     for value in eqx.filter_eval_shape(score, stack, row(stack.n_x), h, context):
         if value.shape != ():
             raise FormatError("the model's log-probability of a row is not one number")
