@@ -243,7 +243,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
     # ------------------------------------------------------------ a transformer
 
     def transform(self, X):
-        """The code of every row: q(h = 1 | x) of the first layer, and of each deeper one given the likeliest code below.
+        """The code of every row: q(h = 1 | x) of the first layer, and of deeper ones given the likeliest code below.
 
         Args:
             X: (rows, columns).

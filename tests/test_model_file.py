@@ -9,6 +9,7 @@ import resource
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import make_vectors
 import numpy as np
 import pytest
 from helpers import LAYERS, MODELS, ONE_HOT, joint, make_layer, make_model, randomised, same, table, with_fields
@@ -457,3 +458,26 @@ def test_a_full_disk_leaves_the_old_model(saved):
     assert "\n" not in str(e.value)
     assert saved.read_bytes() == before
     assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+
+
+# ---------------------------------------------------------------- files of released formats
+
+EXPECTED = json.loads((make_vectors.FOLDER / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_files_of_released_formats_open_and_score_alike(name):
+    path = make_vectors.FOLDER / f"{name}.safetensors"
+    assert path.stat().st_size < 10_000
+    model, info = load_model(path)
+    assert info == {"vector": name}
+    wanted = EXPECTED[name]
+    found = make_vectors.scores(model, wanted)
+    for k in ("log_p", "log_q"):
+        np.testing.assert_allclose(found[k], wanted[k], atol=1e-4)
+    assert max(map(abs, found["log_p"])) > 1
+
+
+def test_every_vector_is_tested():
+    stored = {p.stem for p in make_vectors.FOLDER.glob("*.safetensors")}
+    assert stored == set(EXPECTED) == set(make_vectors.VECTORS)
