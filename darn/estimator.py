@@ -26,7 +26,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, check_is
 from darn.batching import cut
 from darn.config import Architecture
 from darn.data import Rows
-from darn.errors import DarnError
+from darn.errors import FormatError, InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import load_model, save_model
 from darn.runs import defaults
@@ -38,28 +38,35 @@ from darn.zoo import build
 LEAST = 128  # rows that a compiled program takes at least: fewer are padded, so that small calls share one program
 
 
-class InputError(DarnError, ValueError):
-    """A `DarnError` that scikit-learn's tools know as a ValueError."""
-
-
 class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
     """Deep AutoRegressive Network over rows of 0 and 1.
 
-    Parameters left at "auto" follow from the size of the data (`darn.runs.defaults`); their names are those of a
-    recipe's fields.
+    Parameters left at "auto" follow from the size of the data (`darn.runs.defaults`). Equal rows are counted together,
+    so that a weight of 2 and a row given twice are the same training, and the order of the rows makes no difference.
 
-    n_h: stochastic units; a number, or one for each layer from the bottom; 0 or () for none.
-    n_d: deterministic units between stochastic layers, likewise.
-    visible, prior, encoder: kinds of layer: factorial, linear, nade, eonade, mixture.
-    lr, batch, epochs, weight_decay, l1, patience: of the training; patience counts looks at the validation rows.
-    validation_fraction: share of the rows set aside to choose the weights by; they are drawn with `random_state`.
-    n_samples: importance samples a row when a code of more than 16 units is scored; below that the sum is exact.
-    binarize: None refuses all but 0 and 1; a number is a threshold, values above it being 1.
-    verbose: 1 shows a progress bar (on a terminal) and a line at the end.
+    Args:
+        n_h: stochastic units; a number, or one for each layer from the bottom; 0 or () for none.
+        n_d: deterministic units between stochastic layers, likewise.
+        visible: the kind of the visible layer: factorial, linear, nade, eonade, mixture.
+        prior: the kind of the other layers of the decoder.
+        encoder: the kind of the encoder's layers.
+        learning_rate: of the optimiser.
+        batch_size: rows of a training step.
+        epochs: passes over the training rows, at most.
+        weight_decay: how strongly weights are pulled to zero.
+        l1: penalty on the absolute autoregressive weights.
+        patience: validations without improvement after which training stops; 0 for none.
+        validation_fraction: share of the rows set aside to choose the weights by; they are drawn with `random_state`.
+        n_samples: importance samples a row when a code of more than 16 units is scored; below that the sum is exact.
+        binarize: None refuses all but 0 and 1; a number is a threshold, values above it being 1.
+        random_state: an int, a `numpy.random.RandomState` or None, as everywhere in scikit-learn.
+        verbose: 1 shows a progress bar (on a terminal) and a line at the end.
 
-    After `fit`: `model_` (the `Stack`), `bound_` (nats, of the validation rows), `n_iter_` (epochs), `recipe_`.
-    Rows that are alike are put together, so that a weight of 2 and a row given twice are the same training, and the
-    order of the rows makes no difference.
+    Attributes:
+        model_: the fitted `darn.Stack`.
+        bound_: nats a row, of the validation rows.
+        n_iter_: epochs of the training.
+        recipe_: all settings of the training.
     """
 
     n_features_in_: int
@@ -73,8 +80,8 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         visible="auto",
         prior="linear",
         encoder="factorial",
-        lr="auto",
-        batch="auto",
+        learning_rate="auto",
+        batch_size="auto",
         epochs="auto",
         weight_decay="auto",
         l1="auto",
@@ -90,8 +97,8 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         self.visible = visible
         self.prior = prior
         self.encoder = encoder
-        self.lr = lr
-        self.batch = batch
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
         self.epochs = epochs
         self.weight_decay = weight_decay
         self.l1 = l1
@@ -105,7 +112,16 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
     # ------------------------------------------------------------ fit
 
     def fit(self, X, y=None, sample_weight=None):
-        """Trains on the rows of X: (rows, columns), dense or sparse or a frame. `y` is not looked at."""
+        """Trains on rows.
+
+        Args:
+            X: (rows, columns), dense or sparse or a frame.
+            y: ignored.
+            sample_weight: how many rows each row counts for.
+
+        Returns:
+            self
+        """
         X = self._bits(X, reset=True)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -134,15 +150,16 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
 
     def _recipe(self, n_rows: int, n_columns: int, seed: int) -> Recipe:
         """The parameters, with what "auto" stands for at this size."""
-        given = {k: getattr(self, k) for k in _FIELDS}
-        given = {k: v for k, v in given.items() if not _is_auto(v)}
-        for name in {"batch", "epochs"} & given.keys():
-            _check(name, given[name], 1, whole=True)
+        given = {field: getattr(self, name) for name, field in _FIELDS.items() if not _is_auto(getattr(self, name))}
+        for name in ("batch_size", "epochs"):
+            if _FIELDS[name] in given:
+                _check(name, given[_FIELDS[name]], 1, whole=True)
         fields = defaults.fields(n_rows, n_columns, given)
         for name in ("n_h", "n_d"):
             fields[name] = _units(name, fields[name])
-        for name, least in (("lr", 0), ("weight_decay", 0), ("l1", 0), ("patience", 0), ("n_samples", 1)):
-            _check(name, getattr(self, name) if name == "n_samples" else fields[name], least, whole=name == "n_samples")
+        for name in ("learning_rate", "weight_decay", "l1", "patience"):
+            _check(name, fields[_FIELDS[name]], 0)
+        _check("n_samples", self.n_samples, 1, whole=True)
         for name in ("visible", "prior", "encoder"):
             choices = next(f for f in dataclasses.fields(Architecture) if f.name == name).metadata["choices"]
             if fields[name] not in choices:
@@ -152,8 +169,16 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
     # ------------------------------------------------------------ a density
 
     def score_samples(self, X):
-        """log p of every row, nats: exact up to 16 stochastic units, else by importance sampling, and then low in the
-        mean. The same row has the same score in any company."""
+        """The log-probability of every row: exact up to 16 stochastic units, else by importance sampling.
+
+        The estimate of importance sampling is low in the mean. It depends on the row alone, not on those beside it.
+
+        Args:
+            X: (rows, columns).
+
+        Returns:
+            (rows,), nats.
+        """
         X = self._bits(X)
         rows = _padded(X)
         if likelihood.method_for(self.model_) == "exact":
@@ -164,19 +189,45 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         return found.log_p[: len(X)].astype(np.float64)
 
     def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The mean log p of the rows, nats."""
+        """The mean log-probability of the rows.
+
+        Args:
+            X: (rows, columns).
+            y: ignored.
+            sample_weight: how many rows each row counts for.
+
+        Returns:
+            nats.
+        """
         return float(np.average(self.score_samples(X), weights=sample_weight))
 
     def sample(self, n_samples=1, random_state=None):
-        """Exact, independent rows of the model: (n_samples, columns) of 0 and 1."""
+        """Draws exact, independent rows of the model.
+
+        Args:
+            n_samples: how many.
+            random_state: as of the class.
+
+        Returns:
+            (n_samples, columns) of 0 and 1.
+        """
         check_is_fitted(self)
         _check("n_samples", n_samples, 1, whole=True)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         return sampling.sample(self.model_, n_samples, seed=seed).x
 
     def complete(self, X, missing=None, *, n=1, random_state=None):
-        """n draws of what is missing in every row, given what is seen: (rows, n, columns) as `.x` of the result, a
-        `darn.inference.completion.Completions`. X has NaN, or `missing` is True, where a unit is to be drawn."""
+        """Draws what is missing in every row, given what is seen.
+
+        Args:
+            X: (rows, columns), with NaN where a unit is to be drawn.
+            missing: (rows, columns) of bool: True where a unit is to be drawn as well.
+            n: draws of each row.
+            random_state: as of the class.
+
+        Returns:
+            A `darn.inference.completion.Completions`; its `.x` is (rows, n, columns).
+        """
         check_is_fitted(self)
         _check("n", n, 1, whole=True)
         found: Any = validate_data(
@@ -193,15 +244,28 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
     # ------------------------------------------------------------ a transformer
 
     def transform(self, X):
-        """q(h = 1 | x) of the first layer and, side by side with it, of each deeper one given the most probable code
-        below: (rows, units)."""
+        """The code of every row: q(h = 1 | x) of the first layer, and of deeper ones given the likeliest code below.
+
+        Args:
+            X: (rows, columns).
+
+        Returns:
+            (rows, units), the layers side by side.
+        """
         X = self._bits(X)
         self._must_have_code()
         code = sampling.encode(self.model_, _padded(X))
         return np.concatenate(code.q, axis=1)[: len(X)].astype(np.float64)
 
     def inverse_transform(self, X):
-        """The most probable row, unit by unit, of each code: probabilities above 1/2 count as 1."""
+        """The most probable row of each code, unit by unit.
+
+        Args:
+            X: (rows, units) as of `transform`; probabilities above 1/2 count as 1.
+
+        Returns:
+            (rows, columns) of 0 and 1.
+        """
         check_is_fitted(self)
         self._must_have_code()
         H = check_array(X, accept_sparse=False)
@@ -221,7 +285,11 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
     # ------------------------------------------------------------ files
 
     def save(self, path) -> None:
-        """Writes the model file that the command line writes: `darn eval FILE rows.csv` and the like take it."""
+        """Writes a model file as the command line does: `darn eval FILE rows.csv` and the like take it.
+
+        Args:
+            path: the file.
+        """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         data = {"name": "", "n": self.n_features_in_, "columns": None if names is None else list(names)}
@@ -232,11 +300,18 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
 
     @classmethod
     def load(cls, path) -> "DARN":
-        """A fitted estimator from a model file or run folder, whoever wrote it."""
+        """A fitted estimator from a model file or run folder, whoever wrote it.
+
+        Args:
+            path: the file or folder.
+        """
         model, info = load_model(path)
         if model.n_context:
-            raise InputError(f"{Path(path)} models rows given a label: open it with darn.open_run")
-        new = cls(**info.get("estimator", {}))
+            raise InputError(f"{Path(path)} models rows given a label: open it with darn.load")
+        params = info.get("estimator", {})
+        if not isinstance(params, dict) or not params.keys() <= cls().get_params().keys():
+            raise FormatError(f"{Path(path)} has estimator parameters that this darn does not know: upgrade darn")
+        new = cls(**params)
         new.model_, new.n_features_in_ = model, model.n_x
         columns = info.get("data", {}).get("columns")
         if columns:
@@ -278,7 +353,10 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         return tags
 
 
-_FIELDS = ("n_h", "n_d", "visible", "prior", "encoder", "lr", "batch", "epochs", "weight_decay", "l1", "patience")
+# Parameters that are fields of a recipe, and what a recipe calls them.
+_FIELDS = {"learning_rate": "lr", "batch_size": "batch"} | {
+    name: name for name in ("n_h", "n_d", "visible", "prior", "encoder", "epochs", "weight_decay", "l1", "patience")
+}
 
 
 def _is_auto(value) -> bool:

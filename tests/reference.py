@@ -210,7 +210,7 @@ def log_p(model, x, h, context=None):
     return total
 
 
-def log_q(model, h, x, context=None):
+def log_q(model, x, h, context=None):
     """log q(h | x), (8)."""
     total = 0.0
     levels = [x, *h]
@@ -235,7 +235,7 @@ def expected_description_length(model, x, context=None):
     """(14)"""
     total = 0.0
     for h in codes(model):
-        q = log_q(model, h, x, context)
+        q = log_q(model, x, h, context)
         total += math.exp(q) * (q - log_p(model, x, h, context))
     return total
 

@@ -185,7 +185,7 @@ def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
     assert {r[0] for r in rows[21:]} == {"red"}
 
 
-def test_ready_models(capsys, tmp_path, monkeypatch):
+def test_pretrained_models(capsys, tmp_path, monkeypatch):
     status, found, _ = told(capsys, "models", "--json")
     assert status == 0
     by_name = {m["name"]: m for m in found}
@@ -201,5 +201,5 @@ def test_ready_models(capsys, tmp_path, monkeypatch):
     with pytest.raises(DarnError, match="did you mean mnist-500"):
         darn.load("mnist-50")
     monkeypatch.setattr(pretrained, "folders", lambda: [tmp_path])
-    with pytest.raises(DarnError, match="copy results/models of the repository"):
+    with pytest.raises(FileNotFoundError, match="copy it from results/models of the repository"):
         darn.load("mnist-500")

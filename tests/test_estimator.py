@@ -18,6 +18,7 @@ from darn import DARN, DarnError
 from darn.cli import main
 from darn.estimator import _held_out
 from darn.inference import completion, likelihood, sampling
+from darn.model_file import load_model, save_model
 
 X = (np.random.default_rng(0).random((60, 6)) < [0.1, 0.3, 0.5, 0.5, 0.7, 0.9]).astype(float)
 X[:, 3] = X[:, 2]  # something to learn
@@ -153,6 +154,23 @@ def test_in_a_pipeline_and_a_grid_search():
     assert search.best_estimator_.transform(X).shape == (60, search.best_params_["darn__n_h"])
 
 
+def test_names_are_scikit_learns(fitted):
+    """They reach the training under the names that a recipe has for them."""
+    found = DARN(**QUICK, learning_rate=0.0, batch_size=7)
+    assert {"learning_rate", "batch_size", "random_state", "verbose"} <= found.get_params().keys()
+    recipe = found._recipe(60, 6, 0)
+    assert (recipe.lr, recipe.batch) == (0.0, 7)
+    start, still = (DARN(**QUICK | {"epochs": n}, learning_rate=0.0).fit(X) for n in (1, 30))
+    np.testing.assert_array_equal(weights(start), weights(still))
+    assert np.abs(weights(start) - weights(fitted)).max() > 1e-3
+
+
+def test_a_seed_may_be_a_number_or_a_state(fitted):
+    assert (fitted.sample(9, random_state=3) == fitted.sample(9, random_state=np.random.RandomState(3))).all()
+    state = np.random.RandomState(3)
+    assert (fitted.sample(99, random_state=state) != fitted.sample(99, random_state=state)).any()
+
+
 def test_a_threshold(fitted):
     np.testing.assert_array_equal(weights(DARN(**QUICK, binarize=2.0).fit(5 * X)), weights(fitted))
 
@@ -164,7 +182,8 @@ def test_a_threshold(fitted):
         ({"binarize": "threshold"}, X, "binarize is None or a number"),
         ({"n_h": -1}, X, "n_h must be"),
         ({"n_h": "many"}, X, "n_h must be"),
-        ({"lr": 0.1j}, X, "lr must be"),
+        ({"learning_rate": 0.1j}, X, "learning_rate must be"),
+        ({"batch_size": 0}, X, "batch_size must be"),
         ({"epochs": 0}, X, "epochs must be"),
         ({"visible": "dense"}, X, "visible is one of"),
         ({"validation_fraction": 2}, X, "validation_fraction must lie"),
@@ -199,6 +218,11 @@ def test_saved_and_opened_by_all(fitted, tmp_path, capsys):
     theirs = DARN.load(tmp_path / "run")
     assert theirs.score_samples(frame).shape == (60,)
     capsys.readouterr()
+    model, info = load_model(path)
+    for bad in ({"widths": 3}, 7):
+        save_model(path, model, info | {"estimator": bad})
+        with pytest.raises(DarnError, match="upgrade"):
+            DARN.load(path)
 
 
 def test_a_clone_is_not_fitted(fitted):

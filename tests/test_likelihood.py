@@ -92,7 +92,7 @@ def test_description_length_of_eonade_has_the_mean_over_all_orders():
     x = states(4)[6]
     expected = 0.0
     for h in reference.codes(model):
-        q = reference.log_q(model, h, x)
+        q = reference.log_q(model, x, h)
         p = reference.eonade_all_orders(model.decoder[0].layer, x, np.array(h[0]))
         expected += np.exp(q) * (q - p - reference.log_prob(model.decoder[1].layer, h[0]))
     keys = jax.random.split(jax.random.key(1), 40_000)

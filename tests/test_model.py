@@ -52,7 +52,7 @@ def test_equals_reference(name):
         i, k = rng.integers(log_p.shape[0]), rng.integers(log_p.shape[1])
         x, h = states(model.n_x)[i], tuple(v[k] for v in codes)
         assert log_p[i, k] == pytest.approx(reference.log_p(model, x, h, c), abs=5e-5)
-        assert log_q[i, k] == pytest.approx(reference.log_q(model, h, x, c), abs=5e-5)
+        assert log_q[i, k] == pytest.approx(reference.log_q(model, x, h, c), abs=5e-5)
 
 
 @models

@@ -16,8 +16,8 @@ def models(args) -> None:
         lines.append(f"{m['name']:{width}} {m['data'] or '-':18} {m['columns'] or '-':>7}  {bound}  {m['about']}")
     if any(m["encodings"] > 1 for m in found):
         lines.append("* the tighter bound of several encodings: not to be compared with the others")
-    if not found:
-        lines = [f"no ready model is here: copy results/models of the repository to {pretrained.folders()[-1]}"]
+    if away := sorted(set(pretrained.checksums()) - {m["name"] for m in found}):
+        lines.append(f"{len(away)} more are downloaded when first used: {', '.join(away)}")
     say(args, found, *lines)
 
 

@@ -38,7 +38,10 @@ def plus_context(a: Array, U: AbstractMap | None, c: Array | None) -> Array:
         return a
     if c is None:
         raise ValueError("this layer was built with a context: pass one")
-    return a + U(c)
+    add = U(c)
+    if add.shape != a.shape:  # never broadcast: a map of one output would be added to every unit
+        raise ValueError(f"the context makes {add.shape[0]} numbers for {a.shape[0]} units")
+    return a + add
 
 
 def context_work(U: AbstractMap | None, c: np.ndarray | None) -> Work:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.nn import logsumexp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -42,6 +44,12 @@ class EoNADE(AbstractBinaryLayer):
         self.core = NADE(n, n_c, n_hidden=n_hidden, activation=activation, masked=True, key=k_core)
         keys = jax.random.split(k_orders, n_orderings)
         self.orders = jax.vmap(lambda k: jax.random.permutation(k, n))(keys)
+
+    def __check_init__(self):
+        if isinstance(self.orders, Tracer):  # made inside a compiled program
+            return
+        if (np.sort(self.orders, axis=1) != np.arange(self.n)).any():
+            raise ValueError("an order names every unit once")
 
     @classmethod
     def make(cls, n, n_c, options, *, key):

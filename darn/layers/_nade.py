@@ -16,7 +16,7 @@ from darn.layers._base import (
     context_work,
     plus_context,
 )
-from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded
+from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded, tuning_field
 
 
 @register("nade")
@@ -38,7 +38,7 @@ class NADE(AbstractBinaryLayer):
     act: AbstractMap
     net: Net
     n: int = eqx.field(static=True)
-    block: int = eqx.field(static=True, default=28)
+    block: int = tuning_field(default=28)  # units that are scored together
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class NADE(AbstractBinaryLayer):
         self.A = context_map(n_c, first, k_a)
         self.act = ACTIVATIONS[activation]()
         self.net = Net.dense(first, deeper, "tanh" if activation == "sigmoid" else activation, key=k_net)
-        self.block = min(28, n)
+        self.block = 28
 
     @classmethod
     def make(cls, n, n_c, options, *, key):
@@ -83,7 +83,7 @@ class NADE(AbstractBinaryLayer):
 
     @property
     def row_floats(self):
-        return max(self.n, 2 * self.block * max(self.V.shape[1], self.R.shape[1]))
+        return max(self.n, 2 * min(self.block, self.n) * max(self.V.shape[1], self.R.shape[1]))
 
     def start(self, c=None, *, order=0):
         return plus_context(self.e, self.A, c), plus_context(self.b, self.U, c)
@@ -105,14 +105,15 @@ class NADE(AbstractBinaryLayer):
         # One hidden layer for each unit: in blocks, so that memory is block x n_hidden a row and not n x n_hidden, and
         # rematerialised on the way back for the same reason.
         running, b = self.start(c)
-        pad = -self.n % self.block
+        size = min(self.block, self.n)
+        pad = -self.n % size
 
         def blocks(w):
-            return jnp.pad(w, [(0, pad)] + [(0, 0)] * (w.ndim - 1)).reshape(-1, self.block, *w.shape[1:])
+            return jnp.pad(w, [(0, pad)] + [(0, 0)] * (w.ndim - 1)).reshape(-1, size, *w.shape[1:])
 
         M = jnp.zeros_like(self.V) if self.M is None else self.M
         # Within a block the running sums are a product with a triangle of ones: XLA's cumsum is slow on a CPU.
-        before = jnp.tril(jnp.ones((self.block, self.block)), -1)
+        before = jnp.tril(jnp.ones((size, size)), -1)
 
         @jax.checkpoint
         def one_block(running, block):

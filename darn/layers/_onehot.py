@@ -28,11 +28,14 @@ class OneHot(AbstractBinaryLayer):
     n: int = eqx.field(static=True)
 
     def __init__(self, layer: AbstractBinaryLayer, groups: Sequence[int]):
-        if layer.n_orders > 1 or sum(groups) != layer.n or min(groups) < 1:
-            raise ValueError("groups are sizes that sum to the units of a layer with one order")
         self.layer = layer
         self.groups = tuple(int(g) for g in groups)
         self.n = layer.n
+
+    def __check_init__(self):
+        fits = self.layer.n == self.n and self.layer.n_orders == 1
+        if not fits or sum(self.groups) != self.n or min(self.groups) < 1:
+            raise ValueError("groups are sizes that sum to the units of a layer with one order")
 
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """(the group of each unit, whether it is the last of a group of two or more)."""

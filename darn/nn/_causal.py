@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
-from darn.nn._registry import register
+from darn.nn._registry import register, tuning_field
 
 
 @register("causal-dense")
@@ -15,7 +15,7 @@ class CausalDense(AbstractCausalMap):
 
     W: Float[Array, "n n"]
     n: int = eqx.field(static=True)
-    block: int | None = eqx.field(static=True, default=None)  # None: as many units as suit the machine
+    block: int | None = tuning_field(default=None)  # None: as many units as suit the machine
 
     def __init__(self, n: int, *, block: int | None = None):
         self.W = jnp.zeros((n, n))  # all units independent to begin with

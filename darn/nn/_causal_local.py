@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
 from darn.nn._local import Grid, local_product, shear, tile_within, unshear
-from darn.nn._registry import register
+from darn.nn._registry import register, tuning_field
 
 
 @register("causal-local")
@@ -25,8 +25,8 @@ class CausalLocal(AbstractCausalMap):
     W: Float[Array, "P Q r+1 k C C"]  # (phase, row of the window, column of the window, from channel, to channel)
     n: int = eqx.field(static=True)
     grid: Grid = eqx.field(static=True)
-    tile: int = eqx.field(static=True)
-    block: int = eqx.field(static=True, default=8)
+    tile: int = tuning_field(default=14)
+    block: int = tuning_field(default=8)
 
     def __init__(self, grid: Grid, kernel: int, *, period: int = 1, tile: int = 14, block: int = 8):
         if kernel % 2 == 0:

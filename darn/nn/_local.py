@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._base import AbstractMap
 from darn.nn._products import products
-from darn.nn._registry import register
+from darn.nn._registry import register, tuning_field
 
 Grid = tuple[int, int, int]  # rows, columns, channels
 
@@ -100,7 +100,7 @@ class Local(AbstractMap):
     b: Float[Array, " P*Q*F"] | None
     grid: Grid = eqx.field(static=True)  # of the input
     stride: int = eqx.field(static=True)
-    tile: int = eqx.field(static=True)
+    tile: int = tuning_field(default=2)
 
     def __init__(
         self,
@@ -161,6 +161,11 @@ class LocalTranspose(AbstractMap):
         W = jax.random.normal(key, of.W.shape) / seen**0.5
         self.of = eqx.tree_at(lambda m: (m.W, m.b), of, (W, None), is_leaf=lambda v: v is None)
         self.b = jnp.zeros(of.grid[2]) if bias else None
+
+    @property
+    def C(self) -> int:
+        """Channels of the output, as in the shape of `b`."""
+        return self.of.grid[2]
 
     @property
     def row_floats(self):

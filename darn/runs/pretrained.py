@@ -1,27 +1,43 @@
-"""Ready models by name: the trained ones that come with darn."""
+"""Pretrained models by name: some come with the package, the others are downloaded when first used.
+
+A model is looked for in the repository's results/models, in what was installed with the package, and in the user's data
+folder. What is not there is fetched from the address in DARN_MODELS_URL, and checked against the list of SHA-256
+checksums beside this file; `python -m darn.runs.pretrained` writes that list.
+"""
 
 import difflib
-import json
-import sys
+import importlib.metadata
+import os
+from functools import lru_cache
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-
 from darn.data import data_dir
-from darn.errors import DarnError
+from darn.errors import DarnError, FormatError, InputError, NotFoundError
+from darn.model_file import read_info
+
+CHECKSUMS = Path(__file__).parent / "models.txt"  # a line a model: file and SHA-256, as pooch reads them
+MAX_BYTES = 256 << 20  # of a download
+TIMEOUT = 60  # seconds without an answer
+_REPOSITORY = Path(__file__).parent.parent.parent / "results" / "models"
 
 
 def folders() -> list[Path]:
-    """Where they may lie: the repository, what was installed with the package, the user's data folder."""
-    return [
-        Path(__file__).parent.parent.parent / "results" / "models",
-        Path(sys.prefix) / "share" / "darn" / "models",
-        data_dir() / "models",
-    ]
+    """Where models may be: the repository, what was installed with the package, the user's data folder."""
+    return [_REPOSITORY, *_installed(), data_dir() / "models"]
+
+
+@lru_cache
+def _installed() -> tuple[Path, ...]:
+    """The folder of the models that were installed with the package, wherever that is."""
+    try:
+        files = importlib.metadata.files("darn") or []
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout
+        return ()
+    return tuple({Path(str(f.locate())).resolve().parent for f in files if f.match("share/darn/models/*")})
 
 
 def names() -> dict[str, Path]:
-    """Name and file of every ready model that is here."""
+    """Name and file of every pretrained model on this machine."""
     found: dict[str, Path] = {}
     for folder in folders():
         for path in sorted(folder.glob("*.safetensors")):
@@ -29,29 +45,81 @@ def names() -> dict[str, Path]:
     return found
 
 
+@lru_cache
+def checksums() -> dict[str, str]:
+    """SHA-256 of every pretrained model by name."""
+    pairs = (line.split() for line in CHECKSUMS.read_text().splitlines())
+    return {file.removesuffix(".safetensors"): sha256 for file, sha256 in pairs}
+
+
 def find(name: str) -> Path:
-    """The file of a ready model."""
+    """The file of a pretrained model, downloaded if it is not on this machine.
+
+    Args:
+        name: as `darn models` lists it.
+
+    Returns:
+        Its path.
+
+    Raises:
+        NotFoundError: for a name that no model has, or a model that cannot be had.
+    """
     here = names()
     if name in here:
         return here[name]
-    near = difflib.get_close_matches(name, here, n=1)
-    if near:
-        hint = f"did you mean {near[0]}?"
-    elif here:
-        hint = "`darn models` lists those that are here"
-    else:
-        hint = f"no ready model is here either: copy results/models of the repository to {folders()[-1]}"
-    raise DarnError(f"there is no model at {name}: give a run folder, a model file or a ready model's name; {hint}")
+    if name in checksums():
+        return _download(name)
+    near = difflib.get_close_matches(name, [*here, *checksums()], n=1)
+    hint = f"did you mean {near[0]}?" if near else "`darn models` lists the pretrained ones"
+    raise NotFoundError(
+        f"there is no model at {name}: give a run folder, a model file or the name of a pretrained model; {hint}"
+    )
+
+
+def _download(name: str) -> Path:
+    import pooch  # not needed by most commands
+
+    folder = data_dir() / "models"
+    base = os.environ.get("DARN_MODELS_URL")
+    if not base:
+        raise NotFoundError(
+            f"the model {name} is not on this machine: copy it from results/models of the repository to {folder}, or "
+            "set DARN_MODELS_URL to the https address of that folder"
+        )
+    if not base.startswith("https://"):
+        raise InputError(f"DARN_MODELS_URL must be an https address, not {base}")
+    url = f"{base.rstrip('/')}/{name}.safetensors"
+    pooch.get_logger().setLevel("WARNING")
+    try:
+        known = {"known_hash": checksums()[name], "fname": f"{name}.safetensors", "path": folder}
+        found = pooch.retrieve(url, **known, downloader=_transfer)  # pyright: ignore[reportArgumentType]
+    except (OSError, ValueError) as e:  # ValueError: the checksum
+        raise NotFoundError(f"the model {name} could not be downloaded from {url} ({e})") from e
+    return Path(found)
+
+
+def _transfer(url: str, file, _) -> None:
+    """A download of bounded size, over https even after a redirection."""
+    import urllib.request
+
+    with urllib.request.urlopen(url, timeout=TIMEOUT) as answer, open(file, "wb") as out:
+        if not answer.url.startswith("https://"):
+            raise OSError("redirected to an address that is not https")
+        size = 0
+        while piece := answer.read(1 << 20):
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise OSError(f"more than {MAX_BYTES} bytes")
+            out.write(piece)
 
 
 def describe() -> list[dict]:
-    """For each: name, what it models, its figures, where it lies."""
+    """For each model on this machine: name, what it models, its figures, its file."""
     out = []
     for name, path in names().items():
         try:
-            with safe_open(path, framework="np") as f:
-                info = json.loads((f.metadata() or {}).get("info", "{}"))
-        except (SafetensorError, OSError, ValueError):
+            info = read_info(path)
+        except FormatError:  # the folder holds other files as well
             continue
         recipe, data = info.get("recipe", {}), info.get("data", {})
         out.append(
@@ -68,3 +136,25 @@ def describe() -> list[dict]:
             }
         )
     return out
+
+
+def write_checksums(folder: Path = _REPOSITORY) -> None:
+    """Writes the list of checksums anew.
+
+    Args:
+        folder: where the models are.
+    """
+    import pooch
+
+    lines = []
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            read_info(path)
+        except DarnError:  # the RBMs of the baselines are stored beside the models
+            continue
+        lines.append(f"{path.name} {pooch.file_hash(str(path))}\n")
+    CHECKSUMS.write_text("".join(lines))
+
+
+if __name__ == "__main__":
+    write_checksums()

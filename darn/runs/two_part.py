@@ -6,10 +6,9 @@ nothing to overfit: whatever makes the whole file shortest is best.
 """
 
 import bz2
-import json
 import lzma
+import math
 import zlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,10 +18,10 @@ import numpy as np
 from darn.codec import Damaged, Reader, varint
 from darn.config import Architecture, Training
 from darn.data import Rows
-from darn.errors import DarnError
+from darn.errors import DarnError, FormatError
 from darn.inference.likelihood import importance
 from darn.model import Stack
-from darn.model_file import describe, rebuild
+from darn.model_file import declared_arrays, describe, rebuild
 from darn.training import fit
 from darn.zoo import build
 
@@ -30,7 +29,14 @@ LEARNED = 20_000  # rows that are trained on, spread over all
 SCORED = 500  # rows that the grids are compared on
 STEPS = 4000  # of training, for each candidate
 GRIDS = (1, 2, 3, 4, 5, 6, 8)  # weights as multiples of 2^-k
-_PACKERS = ((zlib.compress, zlib.decompress), (bz2.compress, bz2.decompress), (lzma.compress, lzma.decompress))
+MAX_BYTES = 64 << 20  # of a model inside a file, after decompression
+_INTEGERS = ("<i1", "<i2", "<i4")  # that weights are stored as
+# (compress, a stream that decompresses no more than it is asked for)
+_PACKERS = (
+    (zlib.compress, zlib.decompressobj),
+    (bz2.compress, bz2.BZ2Decompressor),
+    (lzma.compress, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_BYTES)),
+)
 
 
 class TwoPart(NamedTuple):
@@ -100,38 +106,58 @@ def _bits(model: Stack, x: np.ndarray, seed: int) -> float:
 def _rounded(model: Stack, k: int) -> tuple[Stack, bytes]:
     """(the model with weights that are multiples of 2^-k, its bytes); biases are four times as fine."""
     structure, arrays = describe(model)
-    fine = {name: k + 2 if a.ndim == 1 else k for name, a in arrays.items()}
-    whole = {name: np.rint(np.ldexp(a.astype(np.float64), fine[name])) for name, a in arrays.items()}
-    kinds = {name: next(t for t in ("<i1", "<i2", "<i4") if (w == w.astype(t)).all()) for name, w in whole.items()}
-    head = [structure, [[name, kinds[name], fine[name], *w.shape] for name, w in whole.items()]]
-    text = json.dumps(head, separators=(",", ":")).encode()
-    body = varint(len(text)) + text + b"".join(w.astype(kinds[name]).tobytes() for name, w in whole.items())
+    head, body = bytearray(), b""
+    for a in arrays.values():
+        fine = k + 2 if a.ndim == 1 else k
+        whole = np.rint(np.ldexp(a.astype(np.float64), fine))
+        kind = next(i for i, t in enumerate(_INTEGERS) if (whole == whole.astype(t)).all())
+        head += bytes([kind, fine])
+        body += whole.astype(_INTEGERS[kind]).tobytes()
+    text = structure.encode()
+    body = varint(len(text)) + text + bytes(head) + body
+    if len(body) > MAX_BYTES:
+        raise DarnError(f"a model inside a compressed file takes {MAX_BYTES} bytes at most, and this one {len(body)}")
     tag, packed = min(((i, pack(body)) for i, (pack, _) in enumerate(_PACKERS)), key=lambda v: len(v[1]))
     return unpack(bytes([tag]) + packed), bytes([tag]) + packed
 
 
 def unpack(inside: bytes) -> Stack:
-    """The model that a compressed file carries."""
+    """The model that a compressed file carries.
+
+    Args:
+        inside: its bytes, as `TwoPart.inside` has them.
+
+    Returns:
+        The model.
+
+    Raises:
+        FormatError: for malformed bytes, or more than `MAX_BYTES` of them after decompression.
+    """
     try:
-        reader = Reader(_PACKERS[inside[0]][1](inside[1:]))
-        structure, table = json.loads(reader.take(reader.varint()))
-        arrays = dict(_arrays(reader, table))
+        reader = Reader(_decompress(inside[0], inside[1:]))
+        structure = reader.take(reader.varint()).decode()
+        declared = declared_arrays(structure)
+        head = reader.take(2 * len(declared))
+        arrays = {}
+        for (name, (_, shape)), kind, fine in zip(declared.items(), head[::2], head[1::2]):
+            dtype = np.dtype(_INTEGERS[kind])
+            whole = np.frombuffer(reader.take(math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+            arrays[name] = np.ldexp(whole.astype(np.float64), -fine).astype(np.float32)
         reader.done()
-        stack = rebuild(json.loads(structure), arrays)
-        if not isinstance(stack, Stack):
-            raise TypeError
-        return stack
-    except (Damaged, IndexError, KeyError, ValueError, TypeError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
-        raise DarnError("the model inside the file is not as darn writes it: the file is not genuine") from e
+        return rebuild(structure, arrays)
+    except (DarnError, Damaged, IndexError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
+        raise FormatError(f"the model inside the file cannot be read: {e}") from e
 
 
-def _arrays(reader: Reader, table) -> Iterator[tuple[str, np.ndarray]]:
-    for name, kind, k, *shape in table:
-        if kind not in ("<i1", "<i2", "<i4") or any(type(v) is not int or v < 0 for v in shape):
-            raise TypeError
-        count = int(np.prod(shape, dtype=np.int64))
-        whole = np.frombuffer(reader.take(count * int(kind[-1])), kind).reshape(shape)
-        yield name, np.ldexp(whole.astype(np.float64), -k).astype(np.float32)
+def _decompress(tag: int, packed: bytes) -> bytes:
+    """The bytes, and never more than `MAX_BYTES` of them in memory."""
+    stream = _PACKERS[tag][1]()
+    out = stream.decompress(packed, MAX_BYTES + 1)
+    if len(out) > MAX_BYTES:
+        raise FormatError(f"it is longer than {MAX_BYTES} bytes")
+    if not stream.eof or stream.unused_data:
+        raise FormatError("it is cut short, or something follows it")
+    return out
 
 
 def general(x: np.ndarray) -> tuple[str, int]:

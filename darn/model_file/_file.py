@@ -1,0 +1,138 @@
+"""The file around a model: safetensors, with structure, info and a checksum in its metadata."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from darn.errors import DarnError, FormatError, InputError, NotFoundError
+from darn.files import atomic
+from darn.model import Stack
+from darn.model_file._check import check
+from darn.model_file._structure import MAX_STRUCTURE, TYPES, describe, rebuild
+
+FORMAT, VERSION = "darn-model", "2"
+FLOATS = ("float16", "float32")  # what weights may be stored as
+MAX_INFO = 32 << 20  # characters of JSON
+
+
+def _checksum(structure: str, info: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of the file's whole content, each piece preceded by its length."""
+    digest = hashlib.sha256()
+
+    def add(piece: bytes | memoryview) -> None:
+        digest.update(len(piece).to_bytes(8, "little"))
+        digest.update(piece)
+
+    add(structure.encode())
+    add(info.encode())
+    for name, a in sorted(arrays.items()):
+        a = np.ascontiguousarray(a)
+        add(name.encode())
+        add(f"{a.dtype.str}{list(a.shape)}".encode())
+        add(a.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def save_model(path: str | Path, stack: Stack, info: dict | None = None, *, dtype: str = "float32") -> None:
+    """Writes a model file.
+
+    Args:
+        path: the file; what it held before is replaced at once, when all is written.
+        stack: the model; all its classes must be registered.
+        info: any JSON to carry along: recipe, data, figures.
+        dtype: what weights are stored as, float32 or float16.
+
+    Raises:
+        InputTypeError: for a class that is not registered.
+        InputError: for weights that are not finite, in `dtype`.
+    """
+    if dtype not in FLOATS:
+        raise InputError(f"weights are stored as {' or '.join(FLOATS)}, not as {dtype}")
+    structure, arrays = describe(stack)
+    check(stack)
+    with np.errstate(over="ignore"):
+        stored = {k: v.astype(dtype) if v.dtype == np.float32 else v for k, v in arrays.items()}
+    for name, a in stored.items():
+        if a.dtype == dtype and not np.isfinite(a).all():
+            raise InputError(f"the weights {name} have values that are not finite numbers in {dtype}")
+    text = json.dumps(info or {})
+    if len(structure) > MAX_STRUCTURE or len(text) > MAX_INFO:
+        raise InputError(f"a model file holds {MAX_STRUCTURE} characters of structure and {MAX_INFO} of info at most")
+    head = {"format": FORMAT, "version": VERSION, "structure": structure, "info": text}
+    with atomic(path) as temporary:
+        save_file(stored, temporary, metadata=head | {"sha256": _checksum(structure, text, stored)})
+
+
+def load_model(path: str | Path) -> tuple[Stack, dict]:
+    """Reads a model file.
+
+    Args:
+        path: the file, or the run folder it is in.
+
+    Returns:
+        The model, its weights as float32, and the info saved with it.
+
+    Raises:
+        NotFoundError: where there is no file.
+        FormatError: for a file that is not as `save_model` wrote it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "model.safetensors"
+    if not path.is_file():
+        raise NotFoundError(f"there is no model at {path}: give a run folder or a model file")
+    try:
+        structure, info, arrays = _read(path)
+        return rebuild(structure, arrays), info
+    except DarnError as e:
+        raise FormatError(f"{path} is not a readable darn model: {e}") from e
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as e:
+        raise FormatError(f"{path} is not a readable darn model: it is damaged, cut short or another file") from e
+
+
+def read_info(path: str | Path) -> dict:
+    """The info of a model file alone, without its weights and unverified: for lists of models.
+
+    Args:
+        path: the file.
+    """
+    try:
+        with safe_open(path, framework="np") as f:
+            return _info(_head(f)["info"])
+    except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as e:
+        raise FormatError(f"{path} is not a readable darn model") from e
+
+
+def _head(f) -> dict[str, str]:
+    head = f.metadata() or {}
+    if head.get("format") != FORMAT:
+        raise FormatError("it is a safetensors file of another program")
+    if head.get("version") != VERSION:
+        raise FormatError(f"it is of format version {head.get('version')}, and this darn reads version {VERSION}")
+    return head
+
+
+def _info(text: str) -> dict:
+    if len(text) > MAX_INFO:
+        raise FormatError(f"its info is longer than {MAX_INFO} characters")
+    info = json.loads(text)
+    if not isinstance(info, dict):
+        raise FormatError("its info is not a JSON object")
+    return info
+
+
+def _read(path: Path) -> tuple[str, dict, dict[str, np.ndarray]]:
+    with safe_open(path, framework="np") as f:
+        head = _head(f)
+        arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
+    for name, a in arrays.items():
+        if a.dtype.name not in (*FLOATS, *TYPES):
+            raise FormatError(f"the array {name} is of {a.dtype.name}, which no model file holds")
+    if head["sha256"] != _checksum(head["structure"], head["info"], arrays):
+        raise FormatError("its content does not match its checksum")
+    return head["structure"], _info(head["info"]), arrays
