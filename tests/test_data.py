@@ -76,11 +76,11 @@ def test_pack_round_trip(dtype, n):
         np.testing.assert_array_equal(got.unpack(), np.atleast_2d(X[index]))
         np.testing.assert_array_equal(got.context, np.atleast_2d(rows.context[index]))
     assert rows.context.dtype == np.float32
-    few = rows.few(5)
+    few = rows.subsample(5)
     assert len(few) == 5
     assert (np.diff(few.context[:, 0]) > 0).all()
     np.testing.assert_array_equal(few.unpack(), X[few.context[:, 0].astype(int) // 2])
-    assert rows.few(13) is rows
+    assert rows.subsample(13) is rows
 
 
 def test_sparse_lists_and_images_are_arrays_too():

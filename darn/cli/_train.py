@@ -49,7 +49,7 @@ def data_sets(args) -> None:
     }
     lines = [f"{k:10} {short(v)}" for k, v in facts.items()]
     if splits.schema is not None:
-        facts["table"] = {c.name: c.told() for c in splits.schema.columns}
+        facts["table"] = {c.name: c.describe() for c in splits.schema.columns}
         lines += [f"  {name:16} {what}" for name, what in facts["table"].items()]
     return say(args, facts, *lines)
 

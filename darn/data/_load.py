@@ -7,14 +7,15 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from darn.data import _arrays, _atari, _cells, _digits, _images, _labels, _store, _table
+from darn.data import _arrays, _atari, _digits, _images, _labels, _store, _table
 from darn.data._binarize import check_options, full_scale, to_rows
-from darn.data._cells import Columns
 from darn.data._check import CHOICES, check_width
-from darn.data._raw import SPLITS, Raw, divide
+from darn.data._columns import Columns, read_columns
+from darn.data._raw import SPLITS, Raw, divide, pick_split
 from darn.data._rows import Rows, Splits
 from darn.data._upstream import KNOWN
 from darn.errors import DarnError
+from darn.files import read_bytes
 
 
 def names() -> list[str]:
@@ -107,22 +108,12 @@ def load_rows(
     width = next(iter(raw.parts.values())).X.shape[1]
     check_width(width, n, raw.what, labels)
     full = full_scale(raw, binarize, threshold)
-    raw, split = choose(raw, split, seed)
+    raw, split = pick_split(raw, split, seed)
     if classes is not None:
         raw = replace(raw, parts={split: raw.parts[split]})
     # without classes given, all splits are encoded together, so that classes number alike in each
     raw, _ = _labels.encode(raw, labels is not None, classes)
     return to_rows(raw.parts[split], split, full, binarize, threshold, seed)
-
-
-def choose(raw: Raw, split: str | None, seed: int) -> tuple[Raw, str]:
-    """The source with the split in it, and its name; divided as `load` does where it must be."""
-    if split is not None and split in SPLITS:
-        own = split in raw.parts and (split != "train" or "valid" in raw.parts)
-        return (raw if own else divide(raw, seed)), split
-    if len(raw.parts) > 1:
-        raise DarnError(f"{raw.what} holds {', '.join(raw.parts)}: choose one with split.")
-    return raw, next(iter(raw.parts))
 
 
 def is_published(name: str) -> bool:
@@ -187,22 +178,22 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
             if labels is not None:
                 raise DarnError(f"{what} is a folder of images, which has no columns: leave labels out.")
             return _images.read_images(path, what)
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+        data = read_bytes(path)
+    except DarnError as e:
+        if not isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
+            raise
         near = difflib.get_close_matches(what.lower(), names(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"the known sets are {', '.join(names())}."
         raise DarnError(f"{what} is neither a file nor a known set: {hint}") from None
-    except (OSError, TypeError, ValueError) as e:
-        raise DarnError(f"{what} cannot be read: {getattr(e, 'strerror', None) or e}.") from None
+    except (TypeError, ValueError) as e:  # no name of a file at all
+        raise DarnError(f"{what} cannot be read: {e}.") from None
     if not data:
         raise DarnError(f"{what} is empty: give a file with rows in it.")
     suffix = path.suffix.lower()
     if split not in (None, *SPLITS) and suffix not in _arrays.SUFFIXES:
         raise DarnError(f"{what} has no split {split!r}: choose train, valid or test, or leave it out.")
-    if suffix in _cells.PARQUET or (columns and suffix in _table.SUFFIXES):
-        raw = _cells.read_cells(path, data, what, labels, columns or Columns())
-    elif suffix in _table.SUFFIXES:
-        raw = _table.read_table(path, data, what, labels)
+    if suffix in _table.SUFFIXES:
+        raw = read_columns(path, data, what, labels, columns or Columns())
     elif suffix in _arrays.SUFFIXES:
         no_columns(what, columns)
         raw = _arrays.read_arrays(path, data, what, split)
@@ -210,6 +201,6 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
         if labels is not None and not beside:
             raw = _labels.take_column(raw, labels)
     else:
-        kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES, *_cells.PARQUET[:1]))
+        kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES[:-1]))
         raise DarnError(f"{what} is of no kind that can be read: give {kinds} or a folder of images.")
     return replace(raw, sha256=hashlib.sha256(data).hexdigest())

@@ -57,7 +57,7 @@ class Rows:
         pick = lambda a: None if a is None else a[index]  # noqa: E731
         return Rows(self.values[index], self.n, self.grey, pick(self.context), pick(self.labels), pick(self.weights))
 
-    def few(self, n: int) -> Rows:
+    def subsample(self, n: int) -> Rows:
         """n of the rows, drawn at random but always the same, in their order; all, where there are no more."""
         if n >= len(self):
             return self

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from darn.data._layout import Layout
 from darn.data._sheet import sheet, square_shape
 from darn.errors import DarnError
-from darn.files import atomic
+from darn.files import atomic, check_target
 
 TABLES = ("npy", "csv")
 PICTURES = ("png", *TABLES)
@@ -16,15 +17,20 @@ ARCHIVES = ("npz",)
 PAGES = ("html", "htm")
 
 
-def check_output(path: str | None, kinds: tuple[str, ...]) -> None:
-    """Refuses a name that could not be written, before any work is done for it."""
+def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path | None) -> None:
+    """Refuses a name that could not be written, before any work is done for it.
+
+    Args:
+        path: the file to write; None for none.
+        kinds: the endings it may have, without their point.
+        inputs: files that are read and must not be written over.
+    """
     if path is None:
         return
     if Path(path).suffix.lower().lstrip(".") not in kinds:
         endings = " or ".join(f".{k}" for k in kinds)
         raise DarnError(f"{path}: the ending of the name chooses the format, so it must be {endings}")
-    if Path(path).is_dir():
-        raise DarnError(f"{path} is a folder: name a file to write")
+    check_target(path, *inputs)
 
 
 def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
@@ -33,8 +39,9 @@ def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
         if path.lower().endswith("npy"):
             np.save(f, values)
         else:
+            f.write(Layout().line(header).encode())
             form = "%d" if np.issubdtype(values.dtype, np.integer) else "%.7g"
-            np.savetxt(f, values, fmt=form, delimiter=",", header=",".join(header), comments="", encoding="utf-8")
+            np.savetxt(f, values, fmt=form, delimiter=",")
 
 
 def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None, columns: list[str] | None) -> None:
