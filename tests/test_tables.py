@@ -123,7 +123,11 @@ def test_refusals(table, tmp_path):
     refused(table, "categorical = 'auto'")
     refused(table, "looks like a name or number of each row: leave it out with drop = 'id'", columns=Columns("auto"))
     refused(table, "no column named 'colr'", columns=Columns("colr"))
-    refused(table, "column 'weight', not 0 or 1: name it among the categorical columns", columns=Columns("colour,legs,kind,same"))
+    refused(
+        table,
+        "column 'weight', not 0 or 1: name it among the categorical columns",
+        columns=Columns("colour,legs,kind,same"),
+    )
     refused("digits", "is no table", columns=Columns("auto"))
     np.save(tmp_path / "a.npy", np.eye(12))
     refused(tmp_path / "a.npy", "is no table", columns=Columns("auto"))

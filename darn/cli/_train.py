@@ -45,6 +45,7 @@ def data_sets(args) -> None:
         "binarize": splits.binarize,
         "shape": splits.shape,
         "classes": splits.classes,
+        "source": splits.source,
         "sha256": splits.sha256,
     }
     lines = [f"{k:10} {short(v)}" for k, v in facts.items()]

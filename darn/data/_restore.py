@@ -34,12 +34,13 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
         n: units of a row.
         schema: of the model, if it is over a table.
     """
-    if "columns" in (notes.get("table") or {}) and schema is None:
+    of_table = notes["table"] if isinstance(notes.get("table"), dict) else {}
+    if "columns" in of_table and schema is None:
         raise DarnError("the file holds a table of words, and the model is not over one: give the one it was made with")
     if not _genuine(notes, rows, n, schema):
         raise DarnError("what the file says of its images, array or table does not fit its rows: it is not genuine")
     tables = _text_table.SUFFIXES if "table" in notes else (".csv",)
-    endings = IMAGES if "single" in notes else tables if "columns" in notes.get("table", {}) else (".npy", *tables)
+    endings = IMAGES if "single" in notes else tables if "columns" in of_table else (".npy", *tables)
     if "images" in notes and "single" not in notes:
         if path == "-":
             raise DarnError("the file holds a folder of images, which cannot go down a pipe: name a folder")
