@@ -110,4 +110,4 @@ def read_record(path: Path) -> dict:
             raise ValueError("not an object")
         return found
     except (OSError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable result: restore it, or make it again with --again") from e
+        raise DarnError(f"{path} is not a readable result: restore it, or make it again") from e

@@ -123,5 +123,5 @@ def unpack(X: np.ndarray, n, what: str) -> np.ndarray:
             raise DarnError(f"{what} has bits set beyond its {n} columns: the file is damaged or `n` is wrong.")
         return np.unpackbits(X, axis=1, count=n)
     if X.shape[1] != n:
-        raise DarnError(f"{what} has rows of {X.shape[1]} bytes, which are not {n} columns, packed or plain: mend `n`.")
+        raise DarnError(f"{what} has rows of {X.shape[1]} bytes, not of {n} columns, packed or plain: change `n`.")
     return X

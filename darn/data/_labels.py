@@ -51,7 +51,7 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
 
     `classes` are those a model was trained with: rows to be scored need not show them all.
     """
-    if not as_context:  # labels nobody asked for are kept where they are numbers, and refused never
+    if not as_context:  # labels that were not asked for are kept where they are numbers and never refused
         kept = {s: None if p.labels is None else as_numbers(p.labels) for s, p in raw.parts.items()}
         return replace(raw, parts={s: replace(p, labels=kept[s]) for s, p in raw.parts.items()}), None
     words = {split: as_words(part.labels, raw.label(split)) for split, part in raw.parts.items()}

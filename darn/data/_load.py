@@ -1,4 +1,4 @@
-"""load and load_rows: from a name or a path to Splits or Rows."""
+"""From the name of a set or the path of a file to `Splits` or `Rows`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names() -> list[str]:
 
 
 def describe() -> list[dict]:
-    """For each known set: name, columns, rows per split, whether it is here, where, and what it is."""
+    """What is known of each set: name, columns, rows of each split, whether it is on disk, where, and what it is."""
     out = []
     for name in names():
         if _atari.is_atari(name):
@@ -50,15 +50,25 @@ def load(
     labels: str | int | None = None,
     columns: Columns | None = None,
 ) -> Splits:
-    """A known set by name, or the user's own file or folder of images, in three splits.
+    """Loads a data set in three splits.
 
-    binarize: how grey levels become bits. "threshold": at `threshold` of full scale and above; "static":
-        drawn once, with the seed; "dynamic": train stays grey, to be drawn anew in training, valid and test
-        are drawn once; "intensity": all three stay grey. Data that are 0/1 stay as they are.
-    seed: of the shuffle that divides a file without splits 80/10/10, and of the draws.
-    labels: a column (name, or number from 0, -1 the last) taken out as class label and given one-hot as
-        context; "label" for the labels that come beside the data (mnist, digits, y_train in an npz).
-    columns: of a table that holds more than bits: categories, columns to leave out, row weights.
+    Args:
+        name_or_path: a known set (see `names`), a file (.npy, .npz, .csv, .parquet, ...) or a folder of images.
+        binarize: how grey levels become bits. "threshold": 1 at `threshold` of full scale and above; "static": drawn
+            once, with the seed; "dynamic": train stays grey, to be drawn anew in training, valid and test are drawn
+            once; "intensity": all three stay grey. Data that are 0/1 stay as they are.
+        threshold: a fraction of full scale.
+        seed: of the shuffle that divides a file without splits 80/10/10, and of the draws.
+        download: whether a known set may be downloaded if it is not on disk.
+        labels: a column (name, or number from 0, -1 the last) taken out as class label and given one-hot as context;
+            "label" for the labels that come beside the data (mnist, digits, y_train in an npz).
+        columns: how to read a table that holds more than bits.
+
+    Returns:
+        The three splits, with where they came from.
+
+    Raises:
+        DarnError: if the data cannot be read or are not what they are said to be.
     """
     check_options(binarize, threshold, seed)
     name = known_name(name_or_path)
@@ -86,11 +96,27 @@ def load_rows(
     classes: tuple[str, ...] | None = None,
     columns: Columns | None = None,
 ) -> Rows:
-    """Rows to score or encode: one split of a known set ("test" unless told), or a whole file.
+    """Loads rows to score or encode.
 
-    With `split`, a file gives the rows `load` would, or an npz the array of that name. The rows are bits but
-    under "intensity": what "dynamic" redraws in training is here drawn once, with the seed.
-    n: the columns the model wants. classes: those the model was trained with (`Splits.classes`).
+    They are bits, except under "intensity": what "dynamic" redraws in training is here drawn once, with the seed.
+
+    Args:
+        path_or_name: as for `load`.
+        n: the number of columns they must have.
+        split: of a known set, "test" by default; of a file, the rows that `load` puts there, or the array of that name
+            in an .npz. All rows of a file by default.
+        binarize: as for `load`.
+        threshold: as for `load`.
+        seed: as for `load`.
+        labels: as for `load`.
+        classes: those the model was trained with (`Splits.classes`).
+        columns: as for `load`, perhaps with the schema of a model.
+
+    Returns:
+        The rows, in the order of the file.
+
+    Raises:
+        DarnError: if the data cannot be read or are not what they are said to be.
     """
     check_options(binarize, threshold, seed)
     name = known_name(path_or_name)
@@ -144,7 +170,7 @@ def known_name(name_or_path) -> str | None:
 
 def no_columns(what: str, columns: Columns | None) -> None:
     if columns and columns.schema is None:
-        raise DarnError(f"{what} is no table: --categorical, --drop and --weights are for .csv and .parquet files.")
+        raise DarnError(f"{what} is no table: categorical, drop, weights and delimiter are for .csv and .parquet.")
 
 
 def source(
@@ -157,12 +183,12 @@ def source(
         raw, binarize = _digits.read_digits(), binarize or "threshold"
     elif name == "mnist":
         if binarize is None:
-            raise DarnError(f"mnist is grey: say how to make it binary with --binarize {CHOICES}.")
+            raise DarnError(f"mnist is grey: choose how to make it binary (binarize = {CHOICES}).")
         raw = _store.raw_mnist(*_store.read_known(name, download=download))
     else:
         return read_path(name_or_path, labels, split, columns), binarize
     if labels not in (None, "label"):
-        raise DarnError(f"{name} has its labels beside the data: give --labels label (labels='label' in Python).")
+        raise DarnError(f"{name} has its labels beside the data: give labels = 'label'.")
     return raw, binarize
 
 

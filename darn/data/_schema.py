@@ -208,5 +208,5 @@ def floats(words: np.ndarray, name: str, what: str) -> np.ndarray:
     """A column of numbers."""
     bad = [w for w in words.tolist() if not _is_number(w)]
     if bad:
-        raise DarnError(f"{what} has {bad[0]!r} in column {name!r}, where numbers are expected: mend it.")
+        raise DarnError(f"{what} has {bad[0]!r} in column {name!r}, where numbers are expected: correct it.")
     return np.array([float(w) for w in words.tolist()])

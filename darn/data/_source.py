@@ -120,7 +120,7 @@ def _words(path: Path, data: bytes, schema: Schema, delimiter: str | None) -> tu
 
 
 def _from_stdin(n: int | None, shape, split, schema, delimiter) -> RowSource:
-    """What comes in by the pipe, its kind told by its first bytes."""
+    """Standard input, whose kind its first bytes show."""
     held = sys.stdin.buffer.read()
     kinds = {b"\x93NUMPY": ".npy", b"PK": ".npz", b"\x89PNG": ".png", b"P1": ".pbm", b"P4": ".pbm"}
     ending = next((end for start, end in kinds.items() if held.startswith(start)), ".csv")

@@ -60,7 +60,7 @@ class TextTable:
                     than = "the header has" if self.names else "the first row has"
                     raise DarnError(
                         f"{self.what}: line {start + 1} has {len(cells)} values {self.layout.described} but {than} "
-                        f"{self.width}: mend the line, or name the delimiter."
+                        f"{self.width}: correct the line, or give the delimiter."
                     )
                 yield Record(start + 1, cells, "".join(self.lines[above:stop]))
                 above = stop
@@ -118,7 +118,7 @@ class TextTable:
                 if j != label and not is_number(cell):
                     said = f"is {cell[:40]!r}, not a number" if cell.strip() else "is empty"
                     raise DarnError(
-                        f"{self.what}: line {r.line}, column {j + 1} (counted from 1) {said}: mend it, give "
+                        f"{self.what}: line {r.line}, column {j + 1} (counted from 1) {said}: correct it, give "
                         f"categorical = 'auto' if the table holds categories, or labels = {j} for a class label."
                     )
 
@@ -227,7 +227,7 @@ def _parse(
             start = first + reader.line_num
     except csv.Error as e:
         why = "a quote is never closed" if "end of data" in str(e) else str(e)
-        raise DarnError(f"{what}: line {start + 1} cannot be read ({why}): mend its quotes.") from None
+        raise DarnError(f"{what}: line {start + 1} cannot be read ({why}): correct its quotes.") from None
 
 
 def _is_blank(cells: list[str], width: int) -> bool:

@@ -34,7 +34,7 @@ def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path |
 
 
 def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
-    """An array as .npy, or as .csv under a line with the columns' names."""
+    """Writes an array as .npy, or as .csv under a header."""
     with atomic(path) as temporary, open(temporary, "wb") as f:
         if path.lower().endswith("npy"):
             np.save(f, values)
@@ -45,7 +45,14 @@ def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
 
 
 def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None, columns: list[str] | None) -> None:
-    """Rows of the visible layer: as images of `shape` in one .png, or as a table; None is standard output."""
+    """Writes rows of the visible layer.
+
+    Args:
+        path: .png for images side by side, .npy or .csv for a table; None for a table on standard output.
+        x: (N, n).
+        shape: of a row as an image; None for the shape nearest to a square.
+        columns: the header of a .csv; x1, x2, ... by default.
+    """
     names = columns or [f"x{j + 1}" for j in range(x.shape[1])]
     if path is None:
         write_words(None, names, x.tolist())
@@ -56,7 +63,7 @@ def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None
 
 
 def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> None:
-    """A table of words as .csv, quoted where it must be; None is standard output."""
+    """Writes a table of text as .csv, quoted where it must be; None is standard output."""
     if path is None:
         csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
         return
@@ -65,6 +72,6 @@ def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> No
 
 
 def write_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
-    """Several arrays as one .npz."""
+    """Writes several arrays as one .npz."""
     with atomic(path) as temporary, open(temporary, "wb") as f:
         np.savez_compressed(f, **arrays)  # pyright: ignore[reportArgumentType]
