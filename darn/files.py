@@ -5,17 +5,54 @@ import errno
 import json
 import os
 import re
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from darn.errors import DarnError
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """All of a file; refuses devices and pipes, which may have no end.
+
+    The DarnError of a file that cannot be read has the system's refusal as its cause.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+            raise DarnError(f"{path} is no ordinary file, but a device or a pipe: give a file.")
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
+
+
+def check_target(path: str | Path, *inputs: str | Path | None) -> None:
+    """Refuses to write over a folder, a device, a pipe, or one of the files that are read.
+
+    Args:
+        path: the file to write.
+        inputs: the files it will be made from; None and names of no file are passed over.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # there is nothing to write over; what else may be wrong shows when it is written
+    if stat.S_ISDIR(mode):
+        raise DarnError(f"{path} is a folder: name a file to write")
+    if not stat.S_ISREG(mode):
+        raise DarnError(f"{path} is a device or a pipe, not a file: name a file to write")
+    for given in inputs:
+        if given is not None and os.path.exists(given) and os.path.samefile(path, given):
+            raise DarnError(f"{path} is itself an input: name another file to write")
 
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`; it takes that name when the block ends well, and vanishes otherwise."""
     path = Path(path)
+    check_target(path)
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,6 +77,16 @@ def atomic(path: str | Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def open_output(path: str) -> Iterator[BinaryIO]:
+    """A file to write bytes to, which takes its name when all is written; or standard output for "-"."""
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    with atomic(path) as temporary, open(temporary, "wb") as f:
+        yield f
+
+
 def _os_error(e: Exception) -> OSError | None:
     """The system's refusal behind an exception; safetensors has it in the text only."""
     if isinstance(e, OSError):
@@ -51,7 +98,7 @@ def _os_error(e: Exception) -> OSError | None:
 def cannot_write(path: str | Path, e: OSError) -> str:
     """The sentence for a failed write."""
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left on the disk for {path}: free some, or write elsewhere with --out"
+        return f"no space left on the disk for {path}: free some, or write elsewhere"
     return f"cannot write {path}: {e.strerror or e}"
 
 
@@ -63,4 +110,4 @@ def read_record(path: Path) -> dict:
             raise ValueError("not an object")
         return found
     except (OSError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable result: restore it, or make it again with --again") from e
+        raise DarnError(f"{path} is not a readable result: restore it, or make it again") from e

@@ -179,10 +179,10 @@ def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
     fill = ["complete", tmp_path / "run", tmp_path / "holes.csv", "-n", 20, "--out", tmp_path / "f.csv"]
     assert told(capsys, *fill)[0] == 0
     rows = [line.split(",") for line in (tmp_path / "f.csv").read_text().splitlines()]
-    assert rows[0] == ["colour", "size"]
-    assert {r[0] for r in rows[1:21]} <= {"red", "green"}
-    assert {r[1] for r in rows[1:21]} == {"S"}
-    assert {r[0] for r in rows[21:]} == {"red"}
+    assert rows[0] == ["size", "colour"]
+    assert {r[1] for r in rows[1:21]} <= {"red", "green"}
+    assert {r[0] for r in rows[1:21]} == {"S"}
+    assert {r[1] for r in rows[21:]} == {"red"}
 
 
 def test_pretrained_models(capsys, tmp_path, monkeypatch):

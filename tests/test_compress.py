@@ -18,7 +18,7 @@ from PIL import Image
 
 from darn import cli, codec
 from darn.config import Architecture
-from darn.data import packing
+from darn.data import _tiles, check_restore, unit_mask
 from darn.errors import DarnError
 from darn.model_file import save_model
 from darn.paper.recipes import RECIPES
@@ -85,7 +85,9 @@ def test_tables_and_pipes(run, tmp_path, capsys, monkeypatch):
     np.savetxt(tmp_path / "in.csv", x, fmt="%d", delimiter=",")
     ok(capsys, "compress", run, tmp_path / "in.csv", tmp_path / "x.drn")
     ok(capsys, "decompress", run, tmp_path / "x.drn", tmp_path / "out.csv")
-    np.testing.assert_array_equal(np.loadtxt(tmp_path / "out.csv", delimiter=",", skiprows=1), x)
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "in.csv").read_bytes()
+    ok(capsys, "decompress", run, tmp_path / "x.drn", tmp_path / "out.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), x)
 
     def piped(data, *argv):
         out = SimpleNamespace(buffer=io.BytesIO(), isatty=lambda: False, flush=lambda: None, write=lambda s: None)
@@ -97,6 +99,9 @@ def test_tables_and_pipes(run, tmp_path, capsys, monkeypatch):
 
     packed = piped((tmp_path / "in.csv").read_bytes(), "compress", run, "-", "-")
     assert packed == (tmp_path / "x.drn").read_bytes()
+    assert piped(packed, "decompress", run, "-", "-") == (tmp_path / "in.csv").read_bytes()
+    np.save(tmp_path / "in.npy", x)
+    packed = piped((tmp_path / "in.npy").read_bytes(), "compress", run, "-", "-")
     np.testing.assert_array_equal(np.load(io.BytesIO(piped(packed, "decompress", run, "-", "-"))), x)
 
 
@@ -114,14 +119,16 @@ def test_a_table_of_words_comes_back_cell_by_cell(run, tmp_path, capsys, monkeyp
     Path("other.csv").write_text(other)
     ok(capsys, "compress", "runs/t", "other.csv", "o.drn")
     assert ok(capsys, "decompress", "runs/t", "o.drn", "-") == other
-    Path("two.csv").write_text("kind,legs,bit\ndog,1.0,0\ndog,1,0\n")
-    assert "in two ways" in refused(capsys, "compress", "runs/t", "two.csv", "x.drn")
+    Path("two.csv").write_text("kind,legs,bit\ndog,1.0,0\n dog ,1,0.0\n")
+    ok(capsys, "compress", "runs/t", "two.csv", "two.drn")
+    ok(capsys, "decompress", "runs/t", "two.drn", "back.csv")
+    assert Path("back.csv").read_text() == Path("two.csv").read_text()
     Path("more.csv").write_text("kind,legs,bit,tail\ndog,1.0,0,1\n")
     assert "'tail'" in refused(capsys, "compress", "runs/t", "more.csv", "x.drn")
     assert ".csv" in refused(capsys, "decompress", "runs/t", "t.drn", "x.npy")
     Path("n.csv").write_text("size\n" + "".join(f"{i * 0.37:.2f}\n" for i in range(80)))
     ok(capsys, "train", "n.csv", "--categorical", "auto", "--tiny", "--quiet")
-    assert "--drop 'size'" in refused(capsys, "compress", "runs/n", "n.csv", "x.drn")
+    assert "drop = 'size'" in refused(capsys, "compress", "runs/n", "n.csv", "x.drn")
     assert "table of words" in refused(capsys, "decompress", run, "t.drn", "x.csv")
     assert not Path("x.drn").exists()
     assert not Path("x.csv").exists()
@@ -151,16 +158,16 @@ def test_images_of_any_size_come_back_under_their_names(run, tmp_path, capsys):
 
 def test_tiles_and_their_masks():
     image = (RNG.random((9, 10)) < 0.5).astype(np.uint8)
-    rows = packing._cut(image, SHAPE)
-    np.testing.assert_array_equal(packing._paste(rows, image.shape, SHAPE), image)
+    rows = _tiles.cut(image, SHAPE)
+    np.testing.assert_array_equal(_tiles.paste(rows, image.shape, SHAPE), image)
     notes = {"images": [["a.png", 9, 10], ["b.png", 4, 3], ["c.png", 1, 1]], "tile": SHAPE}
-    there = packing.mask(notes)
+    there = unit_mask(notes)
     whole = there(0, 14)
     assert whole.sum() == 90 + 12 + 1
     for i in range(14):
         for j in range(i + 1, 15):
             np.testing.assert_array_equal(there(i, j), whole[i:j])
-    assert packing.mask({"images": [["b.png", 8, 6]], "tile": SHAPE}) is None
+    assert unit_mask({"images": [["b.png", 8, 6]], "tile": SHAPE}) is None
 
 
 def test_a_model_that_travels_inside(tmp_path, capsys, monkeypatch):
@@ -221,7 +228,7 @@ def test_refusals_leave_nothing(run, tmp_path, capsys):
 def test_a_file_cannot_ask_for_what_does_not_fit(notes, tmp_path):
     """Names outside the folder, tiles that do not make up the row, objects in place of numbers."""
     with pytest.raises(DarnError, match="not genuine"):
-        packing.check_target(str(tmp_path / "out"), notes, 1, 12)
+        check_restore(str(tmp_path / "out"), notes, 1, 12)
 
 
 def test_a_killed_compression_leaves_no_file(run, tmp_path):

@@ -3,11 +3,14 @@
 import dataclasses
 import gzip
 import hashlib
+import http.server
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
+import pooch
 import pytest
 
 import darn
@@ -21,6 +24,7 @@ BITS = (RNG.random_sample((40, 11)) < 0.3).astype(np.uint8)
 GREY = RNG.randint(0, 256, (40, 12)).astype(np.uint8)
 GREY[0, 0], GREY[1, 1] = 0, 255
 HERE = os.environ.get("DARN_DATA")
+NET = "https://example.org/"
 MODES = ("threshold", "static", "dynamic", "intensity")
 
 # name: columns, rows, means: the table of the data sets' README
@@ -76,11 +80,11 @@ def test_pack_round_trip(dtype, n):
         np.testing.assert_array_equal(got.unpack(), np.atleast_2d(X[index]))
         np.testing.assert_array_equal(got.context, np.atleast_2d(rows.context[index]))
     assert rows.context.dtype == np.float32
-    few = rows.few(5)
+    few = rows.subsample(5)
     assert len(few) == 5
     assert (np.diff(few.context[:, 0]) > 0).all()
     np.testing.assert_array_equal(few.unpack(), X[few.context[:, 0].astype(int) // 2])
-    assert rows.few(13) is rows
+    assert rows.subsample(13) is rows
 
 
 def test_sparse_lists_and_images_are_arrays_too():
@@ -595,7 +599,7 @@ def test_nearest_is_the_nearest(grey, n):
             assert (where[3], distance[3]) == (17, 0)
 
 
-# ---- the downloader, with file:// for the network
+# ---- the downloader, with a folder for the network
 
 
 def svm_text(X):
@@ -637,7 +641,19 @@ def source_files(name):
 
 @pytest.fixture
 def internet(tmp_path, monkeypatch):
-    """Puts files behind file:// addresses, points a set's table at them, and empties the data folder."""
+    """Puts files behind addresses, points a set's table at them, and empties the data folder."""
+
+    class FromFolder:
+        """Stands in for pooch's downloader."""
+
+        def __init__(self, **options):
+            assert options["timeout"]
+            assert not options["allow_redirects"]
+
+        def __call__(self, url, output_file, pool):
+            output_file.write((tmp_path / url.removeprefix(NET)).read_bytes())
+
+    monkeypatch.setattr(pooch, "HTTPDownloader", FromFolder)
 
     def make(name, files, own_checksums=False):
         table = {}
@@ -647,7 +663,7 @@ def internet(tmp_path, monkeypatch):
             check = KNOWN[name].files[key].check
             if own_checksums:
                 check = "sha256:" + hashlib.sha256(content).hexdigest()
-            table[key] = File((path.as_uri(),), check)
+            table[key] = File((f"{NET}{path.name}",), check)
         monkeypatch.setitem(KNOWN, name, dataclasses.replace(KNOWN[name], files=table))
         monkeypatch.setenv("DARN_DATA", str(tmp_path / "store"))
         return tmp_path / "store"
@@ -698,6 +714,44 @@ def test_download_takes_rows_in_another_order(internet):
     np.testing.assert_array_equal(data.load("connect4").test.values, z["test"])
 
 
+def test_the_downloader_over_a_real_connection(tmp_path, monkeypatch):
+    """Whole, too large, gone, and sent on elsewhere, which is not followed."""
+    sent = {"/a.data": (200, b"0,1\n" * 100, {}), "/on": (302, b"", {"Location": "/a.data"})}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, body, head = sent.get(self.path, (404, b"", {}))
+            self.send_response(status)
+            for k, v in {**head, "Content-Length": str(len(body))}.items():
+                self.send_header(k, v)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            assert _download.unpacked(_download.retrieve(f"{url}/a.data", tmp_path)) == b"0,1\n" * 100
+            assert _download.unpacked(_download.retrieve(f"{url}/on", tmp_path)) == b""
+            with pytest.raises(OSError, match="404"):
+                _download.retrieve(f"{url}/none", tmp_path)
+            monkeypatch.setattr(_download, "LIMIT", 50)
+            (tmp_path / "a.data").unlink()
+            with pytest.raises(OSError, match="larger than"):
+                _download.retrieve(f"{url}/a.data", tmp_path)
+        finally:
+            server.shutdown()
+
+
+def test_all_addresses_are_https():
+    urls = [url for known in KNOWN.values() for f in known.files.values() for url in f.urls]
+    assert urls
+    assert all(url.startswith("https://") for url in urls)
+
+
 def test_git_blob_ids():
     """The checksum of files never seen, on one that was: the id of `git hash-object`, and of a real blob."""
     assert _download.has_checksum(b"hello\n", "git:ce013625030ba8dba906f756967f9e9ca394464a")
@@ -745,12 +799,29 @@ def test_no_network(internet):
     assert not store.exists()
 
 
+@pytest.mark.parametrize("scheme", ["http", "file", "ftp"])
+def test_only_https_is_asked(scheme, internet):
+    small(internet)
+    files = {s: File((f.urls[0].replace("https", scheme),), f.check) for s, f in KNOWN["mushrooms"].files.items()}
+    KNOWN["mushrooms"] = dataclasses.replace(KNOWN["mushrooms"], files=files)
+    refused(lambda: data.load("mushrooms"), f"{scheme}://example.org/net_train.data is not an https address")
+
+
+@pytest.mark.parametrize("ending", [".data", ".gz"])
+def test_a_file_too_large_is_refused(ending, internet, monkeypatch):
+    """As it comes, and as it is unpacked: a packed file of 4 kB may hold much more."""
+    monkeypatch.setattr(_download, "LIMIT", 5000)
+    files = {s: (bytes(4_000_000 if ending == ".gz" else 6000), ending) for s in KNOWN["mushrooms"].files}
+    internet("mushrooms", files, own_checksums=True)
+    refused(lambda: data.load("mushrooms"), f"net_train{ending} failed", "larger than")
+
+
 def test_mirrors_are_tried_in_turn(internet):
     store, X = small(internet)
-    gone = (store.parent / "gone.data").as_uri()
+    gone = f"{NET}gone.data"
     bad = store.parent / "bad.data"
     bad.write_bytes(b"0,1\n")
-    files = {s: File((gone, bad.as_uri(), *f.urls), f.check) for s, f in KNOWN["mushrooms"].files.items()}
+    files = {s: File((gone, f"{NET}bad.data", *f.urls), f.check) for s, f in KNOWN["mushrooms"].files.items()}
     KNOWN["mushrooms"] = dataclasses.replace(KNOWN["mushrooms"], files=files)
     np.testing.assert_array_equal(data.load("mushrooms").train.values, X["train"])
 

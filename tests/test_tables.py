@@ -62,7 +62,7 @@ def test_the_command_says_what_each_column_was_taken_for(table, capsys):
 
 
 def test_named_columns_may_be_categories_of_nearly_every_row(table):
-    with pytest.raises(DarnError, match="--drop 'id'"):
+    with pytest.raises(DarnError, match="drop = 'id'"):
         data.load(table, columns=Columns("auto", drop="colour,legs,weight,same,kind"))
     named = data.load(table, columns=Columns("id,count", drop="colour,legs,weight,same,kind")).schema
     assert [len(c.units) for c in named.columns] == [1, 3, N]
@@ -120,10 +120,14 @@ def refused(path, said, **options):
 
 
 def test_refusals(table, tmp_path):
-    refused(table, "--categorical auto")
-    refused(table, "looks like a name or number of each row: leave it out with --drop 'id'", columns=Columns("auto"))
+    refused(table, "categorical = 'auto'")
+    refused(table, "looks like a name or number of each row: leave it out with drop = 'id'", columns=Columns("auto"))
     refused(table, "no column named 'colr'", columns=Columns("colr"))
-    refused(table, "column 'weight', not 0 or 1: name it in --categorical", columns=Columns("colour,legs,kind,same"))
+    refused(
+        table,
+        "column 'weight', not 0 or 1: name it among the categorical columns",
+        columns=Columns("colour,legs,kind,same"),
+    )
     refused("digits", "is no table", columns=Columns("auto"))
     np.save(tmp_path / "a.npy", np.eye(12))
     refused(tmp_path / "a.npy", "is no table", columns=Columns("auto"))

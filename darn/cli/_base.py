@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 from functools import partial
 
 from darn.errors import DarnError
@@ -56,6 +57,11 @@ class Commands:
             group.add_argument(*names, dest=f"field_{f.name}", metavar="V", help=text.replace("%", "%%"), **more)
 
 
+def add_delimiter(p) -> None:
+    """The option of commands that read a table."""
+    p.add_argument("--delimiter", metavar="D", help="between the cells of a text table: one character, tab or blank")
+
+
 def _checked(name: str, text: str) -> str:
     """The text, if the field can be read from it."""
     parse_field(name, text)
@@ -93,6 +99,13 @@ def at_least_one(args, *names: str) -> None:
 def check_seed(args) -> None:
     if args.seed is not None and not 0 <= args.seed < 2**31:
         raise DarnError(f"--seed must be a number from 0 to 2147483647, not {args.seed}")
+
+
+def check_different(*outputs: str | None) -> None:
+    """Refuses to write two outputs to one file."""
+    named = [os.path.abspath(path) for path in outputs if path is not None]
+    if len(set(named)) < len(named):
+        raise DarnError(f"{named[0]} is named for two outputs: give each a file of its own")
 
 
 def use_device(args) -> None:

@@ -7,18 +7,20 @@ import sys
 import time
 from pathlib import Path
 
-from darn.cli._base import Commands, say, use_device
+from darn.cli._base import Commands, add_delimiter, say, use_device
 from darn.errors import DarnError
+from darn.files import check_target
 
 
 def compress(args) -> None:
     *model, source, target = _paths(args, "compress", with_model=not args.train)
-    _check_not_terminal(target)
+    _check_output(target, source, *model)
     use_device(args)
     from tqdm import tqdm
 
     from darn import codec
-    from darn.data import packing
+    from darn.data import open_source, unit_mask
+    from darn.files import open_output
     from darn.runs.folder import open_run
 
     if args.train:
@@ -26,7 +28,7 @@ def compress(args) -> None:
     else:
         run = open_run(model[0])
         made, inside, extra = run.model, b"", {}
-        given = packing.open_source(source, run.model.n_x, run.shape, args.split, run.schema)
+        given = open_source(source, run.model.n_x, run.shape, args.split, run.schema, args.delimiter)
     rows = codec.RowCodec(made)
     held: list = []  # the first rows, to measure what rounding costs
 
@@ -38,10 +40,10 @@ def compress(args) -> None:
 
     began = time.monotonic()
     with (
-        packing.open_output(target) as f,
+        open_output(target) as f,
         tqdm(total=given.rows, desc="compressing", unit=" rows", disable=True if args.quiet else None) as bar,
     ):
-        mask = packing.mask(given.notes)
+        mask = unit_mask(given.notes)
         found = rows.write(f, watched(), given.rows, notes=given.notes, model=inside, mask=mask, progress=bar.update)
     seconds = time.monotonic() - began
     cost = codec.rounding_cost(made, rows.twin, held[0]) if held else 0.0
@@ -54,6 +56,9 @@ def compress(args) -> None:
         "out": target,
     }
     lines = [*_lines(target, found), f"  rounding   {cost:10.4f} nats a row, measured on the first rows"]
+    if given.about:
+        facts["read"] = given.about
+        lines.append(f"  read       with {given.about}")
     if extra:
         lines.append(f"  trained    {extra['trained']}, weights in steps of 2^-{extra['grid']}")
         name, size = extra["general_compressor"]
@@ -66,10 +71,10 @@ def _trained(args, source: str):
     """A model made for the rows alone, its bytes, the rows, and what there is to say about it."""
     import numpy as np
 
-    from darn.data import packing
+    from darn.data import RowSource, open_source
     from darn.runs import two_part
 
-    given = packing.open_source(source, None, None, args.split)
+    given = open_source(source, None, None, args.split, None, args.delimiter)
     parts = list(given.parts)
     if not parts:
         raise DarnError(f"{source} has no rows to train on")
@@ -81,17 +86,17 @@ def _trained(args, source: str):
         "candidates": found.tried,
         "general_compressor": two_part.general(x),
     }
-    return found.model, found.inside, packing.Source(len(x), [x], given.notes), extra
+    return found.model, found.inside, RowSource(len(x), [x], given.notes, given.about), extra
 
 
 def decompress(args) -> None:
     *model, source, target = _paths(args, "decompress", with_model=None)
-    _check_not_terminal(target)
+    _check_output(target, source, *model)
     use_device(args)
     from tqdm import tqdm
 
     from darn import codec
-    from darn.data import packing
+    from darn.data import check_restore, restore, unit_mask
     from darn.runs.folder import open_run
 
     with _open(source) as f:
@@ -109,18 +114,17 @@ def decompress(args) -> None:
                 f"{source} was compressed with a model that is not inside it: give that first, as in "
                 f"`darn decompress RUN {source} {target}`"
             )
-        packing.check_target(target, head.notes, head.rows, head.n_x, schema)
+        check_restore(target, head.notes, head.rows, head.n_x, schema)
         if args.keep_going and "images" in head.notes:
             raise DarnError("--keep-going is for tables: an image with rows missing is not that image")
         lost = 0
         with tqdm(total=head.rows, desc="decompressing", unit=" rows", disable=True if args.quiet else None) as bar:
-            options = {"mask": packing.mask(head.notes), "progress": bar.update, "keep_going": args.keep_going}
-            blocks = (x for _, x in codec.RowCodec(made).read(f, head, **options))
+            options = {"mask": unit_mask(head.notes), "progress": bar.update, "keep_going": args.keep_going}
+            blocks = codec.RowCodec(made).read(f, head, **options)
             if args.keep_going:
                 kept = list(blocks)
-                rows = sum(map(len, kept))
-                lost, blocks = head.rows - rows, iter(kept)
-            packing.write_target(target, blocks, head.rows - lost, head.n_x, head.notes, columns, schema)
+                lost, blocks = head.rows - sum(len(x) for _, x in kept), iter(kept)
+            restore(target, blocks, head.rows - lost, head.n_x, head.notes, columns, schema)
     facts = {"rows": head.rows - lost, "lost": lost, "columns": head.n_x, "out": target}
     left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
     _say_beside(args, target, facts, f"{head.rows - lost:,} rows of {head.n_x} in {target}{left_out}")
@@ -150,11 +154,12 @@ def _paths(args, name: str, with_model: bool | None) -> list[str]:
     return paths
 
 
-def _check_not_terminal(target: str) -> None:
-    if target == "-" and sys.stdout.isatty():
-        raise DarnError("the output is not text: name a file, or send it down a pipe")
-    if target != "-" and os.path.isdir(target) and Path(target).suffix:
-        raise DarnError(f"{target} is a folder: name a file to write")
+def _check_output(target: str, *inputs: str) -> None:
+    if target == "-":
+        if sys.stdout.isatty():
+            raise DarnError("the output is not text: name a file, or send it down a pipe")
+    elif not os.path.isdir(target) or Path(target).suffix:  # images are written into a folder
+        check_target(target, *inputs)
 
 
 def _open(path: str):
@@ -217,6 +222,7 @@ def register(add: Commands) -> None:
     )
     p.add_argument("paths", nargs="+", metavar="RUN IN OUT", help="model, rows or images, file to write; - is a pipe")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    add_delimiter(p)
     p.add_argument("--train", action="store_true", help="no model given: train one on these rows and put it inside")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)

@@ -1,6 +1,6 @@
 """The commands `complete` and `models`."""
 
-from darn.cli._base import Commands, at_least_one, check_seed, say, use_device
+from darn.cli._base import Commands, add_delimiter, at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
@@ -24,7 +24,7 @@ def models(args) -> None:
 def complete(args) -> None:
     from darn.data import PICTURES, check_output
 
-    check_output(args.out, PICTURES)
+    check_output(args.out, PICTURES, args.data, args.model)
     at_least_one(args, "n", "samples", "every")
     check_seed(args)
     if args.hide is None and args.data is None:
@@ -34,16 +34,16 @@ def complete(args) -> None:
 
     from darn.inference import completion
     from darn.runs import holes
-    from darn.runs.folder import open_run, scored_rows
+    from darn.runs.folder import open_run
 
     run = open_run(args.model)
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
     facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data, "n": args.n}
     if args.hide is None:
-        x, mask, context = holes.read(run, args.data, args.every)
+        given = holes.read(run, args.data, args.every, args.delimiter)
     else:
-        x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
-        mask = np.broadcast_to(holes.hide(run, args.hide), x.shape)
+        given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter)
+    x, mask, context = given.x, given.mask, given.context
     holed = mask.any(axis=1)  # rows without a hole stay as they are
     if not holed.any():
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
@@ -72,8 +72,11 @@ def complete(args) -> None:
             facts["log_p_missing"][name] = {"mean": float(s.log_p.mean()), "rows_ci95": half, "method": s.method}
             mean = f"{s.log_p.mean():9.3f} nats ± {half:.2f}"
             lines.append(f"  log p(missing | seen) {mean} over rows ({s.method}): {name}")
+    if given.table is not None:
+        facts["delimiter"] = given.table.layout.delimiter
+        lines.append(f"  read with cells {given.table.layout.described}")
     if args.out:
-        holes.write(run, args.out, filled, context, args.seed)
+        holes.write(run, args.out, filled, given, args.seed)
         facts["out"] = args.out
         lines.append(f"in {args.out}")
     say(args, facts, *lines)
@@ -87,10 +90,11 @@ def register(add: Commands) -> None:
         "  darn complete runs/pets pets_with_holes.csv -n 5 --out filled.csv\n"
         "  darn complete mnist-500 --hide lower --every 500 -n 10 --out halves.png",
     )
-    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a ready model's name")
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
     p.add_argument("data", nargs="?", help="rows with holes: empty cells of a .csv, NaN of a .npy")
     p.add_argument("--hide", metavar="WHAT", help="hide of whole rows: lower, upper, left, right, or columns by name")
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
+    add_delimiter(p)
     p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")
     p.add_argument("-n", type=int, default=1, help="completions of each row (default 1)")
     p.add_argument("--samples", type=int, default=100, help="importance samples a row (default 100)")
@@ -100,4 +104,4 @@ def register(add: Commands) -> None:
     p.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy (rows, n, columns) or FILE.csv")
     add.computing(p)
 
-    add.command("models", models, "list the ready models", "  darn models\n  darn eval mnist-500 --every 50")
+    add.command("models", models, "list the pretrained models", "  darn models\n  darn eval mnist-500 --every 50")

@@ -3,16 +3,17 @@
 import sys
 import time
 
-from darn.cli._base import Commands, check_seed, say, use_device
+from darn.cli._base import Commands, add_delimiter, check_different, check_seed, say, use_device
 from darn.errors import DarnError
 
 
 def sample(args) -> None:
     from darn.data import ARCHIVES, PICTURES, TABLES, check_output, write_arrays, write_rows, write_table, write_words
 
-    check_output(args.out, PICTURES)
-    check_output(args.log_prob, TABLES)
-    check_output(args.hidden, ARCHIVES)
+    check_output(args.out, PICTURES, args.model)
+    check_output(args.log_prob, TABLES, args.model)
+    check_output(args.hidden, ARCHIVES, args.model)
+    check_different(args.out, args.log_prob, args.hidden)
     if args.csv and args.json:
         raise DarnError(
             "--csv writes the rows on standard output, where --json writes: give --out FILE.csv in place of it"
@@ -92,8 +93,9 @@ def _label_context(run, label: str | None, n: int):
 def encode(args) -> None:
     from darn.data import PICTURES, TABLES, check_output, write_rows, write_table
 
-    check_output(args.out, TABLES)
-    check_output(args.reconstruct, PICTURES)
+    check_output(args.out, TABLES, args.data, args.model)
+    check_output(args.reconstruct, PICTURES, args.data, args.model)
+    check_different(args.out, args.reconstruct)
     check_seed(args)
     use_device(args)
     import numpy as np
@@ -106,7 +108,7 @@ def encode(args) -> None:
         raise DarnError(
             "this model has no stochastic hidden layer (it was trained with --n_h ''), so rows have no code"
         )
-    x, context = scored_rows(run.rows(args.data, args.split))
+    x, context = scored_rows(run.rows(args.data, args.split, delimiter=args.delimiter))
     code = sampling.encode(run.model, x, context=context, seed=args.seed)
     header = [f"h{l + 1}_{j + 1}" for l, n in enumerate(run.model.n_h) for j in range(n)]
     write_table(args.out, np.concatenate(code.q if args.probabilities else code.h, axis=1), header)
@@ -144,6 +146,7 @@ def register(add: Commands) -> None:
     p.add_argument("model", metavar="RUN", help="a run folder or a model file")
     p.add_argument("data", nargs="?", help="rows to encode; default: the test rows of the model's own data")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    add_delimiter(p)
     p.add_argument("--out", required=True, metavar="FILE", help="FILE.npy or FILE.csv: all layers side by side")
     p.add_argument("--probabilities", action="store_true", help="q(h=1 | below) in place of bits")
     p.add_argument("--seed", type=int, help="a sample of q(h|x) in place of its most probable code")

@@ -45,11 +45,12 @@ def data_sets(args) -> None:
         "binarize": splits.binarize,
         "shape": splits.shape,
         "classes": splits.classes,
+        "source": splits.source,
         "sha256": splits.sha256,
     }
     lines = [f"{k:10} {short(v)}" for k, v in facts.items()]
     if splits.schema is not None:
-        facts["table"] = {c.name: c.told() for c in splits.schema.columns}
+        facts["table"] = {c.name: c.describe() for c in splits.schema.columns}
         lines += [f"  {name:16} {what}" for name, what in facts["table"].items()]
     return say(args, facts, *lines)
 

@@ -15,6 +15,7 @@ from darn.data._check import matrix
 from darn.data._raw import SPLITS, WHOLE, Part, Raw
 from darn.data._rows import as_context
 from darn.errors import DarnError
+from darn.files import read_bytes
 
 BROKEN = (
     OSError,
@@ -40,6 +41,19 @@ def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
         if "allow_pickle" in str(e):
             raise DarnError(f"{what} holds Python objects (or is no NumPy file): save it as plain numbers.") from None
         raise DarnError(f"{what} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}.") from None
+
+
+def read_array(path: str | Path) -> np.ndarray:
+    """The one array of a .npy, NaN and all, unchecked."""
+    return open_arrays(read_bytes(path), str(path))[WHOLE]
+
+
+def map_array(path: Path) -> np.ndarray:
+    """A .npy on disk, read where it is looked at."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except BROKEN as e:
+        raise DarnError(f"{path} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}.") from None
 
 
 def flat(e: Exception) -> str:
@@ -109,5 +123,5 @@ def unpack(X: np.ndarray, n, what: str) -> np.ndarray:
             raise DarnError(f"{what} has bits set beyond its {n} columns: the file is damaged or `n` is wrong.")
         return np.unpackbits(X, axis=1, count=n)
     if X.shape[1] != n:
-        raise DarnError(f"{what} has rows of {X.shape[1]} bytes, which are not {n} columns, packed or plain: mend `n`.")
+        raise DarnError(f"{what} has rows of {X.shape[1]} bytes, not of {n} columns, packed or plain: change `n`.")
     return X

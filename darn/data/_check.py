@@ -73,10 +73,10 @@ def check_bits(X: np.ndarray, what: str, columns=None) -> None:
     if scale(X) is not None:
         grey = "0 to 255" if X.max() > 1 else "0 to 1"
         raise DarnError(
-            f"{said}, not 0 or 1; the values look like grey levels ({grey}): say how to make them binary "
-            f"with --binarize {CHOICES}."
+            f"{said}, not 0 or 1; the values look like grey levels ({grey}): choose how to make them "
+            f"binary (binarize = {CHOICES})."
         )
-    raise DarnError(f"{said}, not 0 or 1: recode the data as 0 and 1, or scale it to 0..1 and give --binarize.")
+    raise DarnError(f"{said}, not 0 or 1: recode the data as 0 and 1, or scale it to 0..1 and choose a binarize.")
 
 
 def check_stray_column(X: np.ndarray, bad: np.ndarray, said: str) -> None:
@@ -96,7 +96,7 @@ def check_stray_column(X: np.ndarray, bad: np.ndarray, said: str) -> None:
     if v.min() >= -1 and v.max() < 1000:
         raise DarnError(
             f"{said} while all other columns are 0/1, so it looks like a class label: take it out with "
-            f"--labels {stray[0]} (labels = {stray[0]} in Python: columns count from 0, -1 is the last) or remove it."
+            f"labels = {stray[0]} (columns count from 0, -1 is the last) or remove it."
         )
 
 

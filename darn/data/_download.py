@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import sys
+import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -15,6 +19,8 @@ from darn.errors import DarnError
 from darn.files import atomic
 
 TIMEOUT = 60  # seconds without an answer
+LIMIT = 1 << 28  # bytes of one file, packed or unpacked: the largest known has 78 million
+TOO_LARGE = f"it is larger than {LIMIT >> 20} MiB"
 
 Arrays = dict[str, np.ndarray]
 
@@ -39,21 +45,17 @@ def download(name: str, known: Known, path: Path) -> Arrays:
 
 def fetch(name: str, file: File, path: Path) -> bytes:
     """One file, from the first address that has it with the right checksum."""
-    import gzip
-    import http.client
-    import urllib.request
-    import zlib
-
     failed = []
     for url in file.urls:
+        if not url.startswith("https://"):
+            failed.append(f"{url} is not an https address")
+            continue
         print(f"darn: downloading {url}", file=sys.stderr)
         try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
-                data = answer.read()
-            if url.endswith(".gz"):
-                data = gzip.decompress(data)
-        except (OSError, ValueError, EOFError, zlib.error, http.client.HTTPException) as e:
-            failed.append(f"{url} failed ({getattr(e, 'reason', None) or str(e) or type(e).__name__})")
+            with tempfile.TemporaryDirectory() as folder:
+                data = unpacked(retrieve(url, Path(folder)))
+        except (OSError, ValueError, EOFError, zlib.error) as e:  # those of requests are OSErrors
+            failed.append(f"{url} failed ({' '.join(str(e).split())[:160] or type(e).__name__})")
             continue
         if has_checksum(data, file.check):
             return data
@@ -62,6 +64,50 @@ def fetch(name: str, file: File, path: Path) -> bytes:
         f"{name} is not here as {path} and could not be downloaded, {'; '.join(failed)}: try again with a "
         "network, or set DARN_DATA to a folder that has it."
     )
+
+
+def retrieve(url: str, folder: Path) -> Path:
+    """Downloads one file into a folder, by pooch.
+
+    Its checksum is looked at later: pooch knows neither git's nor that of what a .gz file holds.
+    """
+    import pooch
+
+    pooch.get_logger().setLevel("ERROR")  # what is downloaded has been said, and sums are our own affair
+    # No redirection, which might lead away from https.
+    get = pooch.HTTPDownloader(timeout=TIMEOUT, allow_redirects=False)
+
+    def limited(url: str, output_file, pool) -> None:
+        with open(output_file, "wb") as f:
+            get(url, Limited(f), pool)
+
+    name = url.rsplit("/", 1)[-1]
+    return Path(pooch.retrieve(url, None, name, folder, downloader=limited))  # pyright: ignore[reportArgumentType]
+
+
+class Limited:
+    """A file that refuses to grow beyond `LIMIT`."""
+
+    def __init__(self, file: BinaryIO):
+        self.file, self.size = file, 0
+
+    def write(self, data: bytes) -> int:
+        self.size += len(data)
+        if self.size > LIMIT:
+            raise OSError(TOO_LARGE)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def unpacked(path: Path) -> bytes:
+    """The bytes of a file; of a .gz file, of what it holds."""
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as f:
+        data = f.read(LIMIT + 1)
+    if len(data) > LIMIT:
+        raise OSError(TOO_LARGE)
+    return data
 
 
 def has_checksum(data: bytes, check: str) -> bool:

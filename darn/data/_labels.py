@@ -12,7 +12,7 @@ from darn.errors import DarnError
 MOST = 1000  # more classes than this, and the column is no label
 
 
-def column_index(labels, columns, width: int, what: str, option: str = "--labels") -> int:
+def column_index(labels, columns, width: int, what: str, option: str = "labels") -> int:
     """The column meant: a name of the header, or a number from 0 with -1 the last (as text too)."""
     if isinstance(labels, str):
         if columns and labels in columns:
@@ -22,7 +22,7 @@ def column_index(labels, columns, width: int, what: str, option: str = "--labels
         except ValueError:
             known = f"its columns are {', '.join(columns[:8])}{' ...' * (len(columns) > 8)}" if columns else "no header"
             raise DarnError(
-                f"{what} has no column named {labels!r} ({known}): give {option} a name of the header or a number."
+                f"{what} has no column named {labels!r} ({known}): give {option} as a name of the header or a number."
             ) from None
     if isinstance(labels, bool) or not isinstance(labels, int | np.integer):
         raise DarnError(f"labels = {labels!r} is not a column: give its name or its number.")
@@ -51,7 +51,7 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
 
     `classes` are those a model was trained with: rows to be scored need not show them all.
     """
-    if not as_context:  # labels nobody asked for are kept where they are numbers, and refused never
+    if not as_context:  # labels that were not asked for are kept where they are numbers and never refused
         kept = {s: None if p.labels is None else as_numbers(p.labels) for s, p in raw.parts.items()}
         return replace(raw, parts={s: replace(p, labels=kept[s]) for s, p in raw.parts.items()}), None
     words = {split: as_words(part.labels, raw.label(split)) for split, part in raw.parts.items()}

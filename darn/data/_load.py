@@ -1,4 +1,4 @@
-"""load and load_rows: from a name or a path to Splits or Rows."""
+"""From the name of a set or the path of a file to `Splits` or `Rows`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from darn.data import _arrays, _atari, _cells, _digits, _images, _labels, _store, _table
+from darn.data import _arrays, _atari, _digits, _images, _labels, _store, _table
 from darn.data._binarize import check_options, full_scale, to_rows
-from darn.data._cells import Columns
 from darn.data._check import CHOICES, check_width
-from darn.data._raw import SPLITS, Raw, divide
+from darn.data._columns import Columns, read_columns
+from darn.data._raw import SPLITS, Raw, divide, pick_split
 from darn.data._rows import Rows, Splits
 from darn.data._upstream import KNOWN
 from darn.errors import DarnError
+from darn.files import read_bytes
 
 
 def names() -> list[str]:
@@ -23,7 +24,7 @@ def names() -> list[str]:
 
 
 def describe() -> list[dict]:
-    """For each known set: name, columns, rows per split, whether it is here, where, and what it is."""
+    """What is known of each set: name, columns, rows of each split, whether it is on disk, where, and what it is."""
     out = []
     for name in names():
         if _atari.is_atari(name):
@@ -49,15 +50,25 @@ def load(
     labels: str | int | None = None,
     columns: Columns | None = None,
 ) -> Splits:
-    """A known set by name, or the user's own file or folder of images, in three splits.
+    """Loads a data set in three splits.
 
-    binarize: how grey levels become bits. "threshold": at `threshold` of full scale and above; "static":
-        drawn once, with the seed; "dynamic": train stays grey, to be drawn anew in training, valid and test
-        are drawn once; "intensity": all three stay grey. Data that are 0/1 stay as they are.
-    seed: of the shuffle that divides a file without splits 80/10/10, and of the draws.
-    labels: a column (name, or number from 0, -1 the last) taken out as class label and given one-hot as
-        context; "label" for the labels that come beside the data (mnist, digits, y_train in an npz).
-    columns: of a table that holds more than bits: categories, columns to leave out, row weights.
+    Args:
+        name_or_path: a known set (see `names`), a file (.npy, .npz, .csv, .parquet, ...) or a folder of images.
+        binarize: how grey levels become bits. "threshold": 1 at `threshold` of full scale and above; "static": drawn
+            once, with the seed; "dynamic": train stays grey, to be drawn anew in training, valid and test are drawn
+            once; "intensity": all three stay grey. Data that are 0/1 stay as they are.
+        threshold: a fraction of full scale.
+        seed: of the shuffle that divides a file without splits 80/10/10, and of the draws.
+        download: whether a known set may be downloaded if it is not on disk.
+        labels: a column (name, or number from 0, -1 the last) taken out as class label and given one-hot as context;
+            "label" for the labels that come beside the data (mnist, digits, y_train in an npz).
+        columns: how to read a table that holds more than bits.
+
+    Returns:
+        The three splits, with where they came from.
+
+    Raises:
+        DarnError: if the data cannot be read or are not what they are said to be.
     """
     check_options(binarize, threshold, seed)
     name = known_name(name_or_path)
@@ -85,11 +96,27 @@ def load_rows(
     classes: tuple[str, ...] | None = None,
     columns: Columns | None = None,
 ) -> Rows:
-    """Rows to score or encode: one split of a known set ("test" unless told), or a whole file.
+    """Loads rows to score or encode.
 
-    With `split`, a file gives the rows `load` would, or an npz the array of that name. The rows are bits but
-    under "intensity": what "dynamic" redraws in training is here drawn once, with the seed.
-    n: the columns the model wants. classes: those the model was trained with (`Splits.classes`).
+    They are bits, except under "intensity": what "dynamic" redraws in training is here drawn once, with the seed.
+
+    Args:
+        path_or_name: as for `load`.
+        n: the number of columns they must have.
+        split: of a known set, "test" by default; of a file, the rows that `load` puts there, or the array of that name
+            in an .npz. All rows of a file by default.
+        binarize: as for `load`.
+        threshold: as for `load`.
+        seed: as for `load`.
+        labels: as for `load`.
+        classes: those the model was trained with (`Splits.classes`).
+        columns: as for `load`, perhaps with the schema of a model.
+
+    Returns:
+        The rows, in the order of the file.
+
+    Raises:
+        DarnError: if the data cannot be read or are not what they are said to be.
     """
     check_options(binarize, threshold, seed)
     name = known_name(path_or_name)
@@ -107,22 +134,12 @@ def load_rows(
     width = next(iter(raw.parts.values())).X.shape[1]
     check_width(width, n, raw.what, labels)
     full = full_scale(raw, binarize, threshold)
-    raw, split = choose(raw, split, seed)
+    raw, split = pick_split(raw, split, seed)
     if classes is not None:
         raw = replace(raw, parts={split: raw.parts[split]})
     # without classes given, all splits are encoded together, so that classes number alike in each
     raw, _ = _labels.encode(raw, labels is not None, classes)
     return to_rows(raw.parts[split], split, full, binarize, threshold, seed)
-
-
-def choose(raw: Raw, split: str | None, seed: int) -> tuple[Raw, str]:
-    """The source with the split in it, and its name; divided as `load` does where it must be."""
-    if split is not None and split in SPLITS:
-        own = split in raw.parts and (split != "train" or "valid" in raw.parts)
-        return (raw if own else divide(raw, seed)), split
-    if len(raw.parts) > 1:
-        raise DarnError(f"{raw.what} holds {', '.join(raw.parts)}: choose one with split.")
-    return raw, next(iter(raw.parts))
 
 
 def is_published(name: str) -> bool:
@@ -153,7 +170,7 @@ def known_name(name_or_path) -> str | None:
 
 def no_columns(what: str, columns: Columns | None) -> None:
     if columns and columns.schema is None:
-        raise DarnError(f"{what} is no table: --categorical, --drop and --weights are for .csv and .parquet files.")
+        raise DarnError(f"{what} is no table: categorical, drop, weights and delimiter are for .csv and .parquet.")
 
 
 def source(
@@ -166,12 +183,12 @@ def source(
         raw, binarize = _digits.read_digits(), binarize or "threshold"
     elif name == "mnist":
         if binarize is None:
-            raise DarnError(f"mnist is grey: say how to make it binary with --binarize {CHOICES}.")
+            raise DarnError(f"mnist is grey: choose how to make it binary (binarize = {CHOICES}).")
         raw = _store.raw_mnist(*_store.read_known(name, download=download))
     else:
         return read_path(name_or_path, labels, split, columns), binarize
     if labels not in (None, "label"):
-        raise DarnError(f"{name} has its labels beside the data: give --labels label (labels='label' in Python).")
+        raise DarnError(f"{name} has its labels beside the data: give labels = 'label'.")
     return raw, binarize
 
 
@@ -187,22 +204,22 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
             if labels is not None:
                 raise DarnError(f"{what} is a folder of images, which has no columns: leave labels out.")
             return _images.read_images(path, what)
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+        data = read_bytes(path)
+    except DarnError as e:
+        if not isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
+            raise
         near = difflib.get_close_matches(what.lower(), names(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"the known sets are {', '.join(names())}."
         raise DarnError(f"{what} is neither a file nor a known set: {hint}") from None
-    except (OSError, TypeError, ValueError) as e:
-        raise DarnError(f"{what} cannot be read: {getattr(e, 'strerror', None) or e}.") from None
+    except (TypeError, ValueError) as e:  # no name of a file at all
+        raise DarnError(f"{what} cannot be read: {e}.") from None
     if not data:
         raise DarnError(f"{what} is empty: give a file with rows in it.")
     suffix = path.suffix.lower()
     if split not in (None, *SPLITS) and suffix not in _arrays.SUFFIXES:
         raise DarnError(f"{what} has no split {split!r}: choose train, valid or test, or leave it out.")
-    if suffix in _cells.PARQUET or (columns and suffix in _table.SUFFIXES):
-        raw = _cells.read_cells(path, data, what, labels, columns or Columns())
-    elif suffix in _table.SUFFIXES:
-        raw = _table.read_table(path, data, what, labels)
+    if suffix in _table.SUFFIXES:
+        raw = read_columns(path, data, what, labels, columns or Columns())
     elif suffix in _arrays.SUFFIXES:
         no_columns(what, columns)
         raw = _arrays.read_arrays(path, data, what, split)
@@ -210,6 +227,6 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
         if labels is not None and not beside:
             raw = _labels.take_column(raw, labels)
     else:
-        kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES, *_cells.PARQUET[:1]))
+        kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES[:-1]))
         raise DarnError(f"{what} is of no kind that can be read: give {kinds} or a folder of images.")
     return replace(raw, sha256=hashlib.sha256(data).hexdigest())

@@ -6,9 +6,16 @@ from darn.data._rows import Rows
 
 
 def nearest(rows: Rows, x: np.ndarray, *, block: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    """(index, distance) of the row of `rows` nearest to each row of bits in x (M, n), the first one of several.
+    """Finds the nearest row.
 
-    The distance is the number of bits that differ; for rows of intensities, the sum of |x - y|.
+    Args:
+        rows: where to look.
+        x: (M, n) of bits.
+        block: rows compared at once.
+
+    Returns:
+        (index, distance) for each row of x: of the first of several as near. The distance is the number of bits that
+        differ; for rows of intensities, the sum of |x - y|.
     """
     best, where = np.full(len(x), np.inf), np.zeros(len(x), np.int64)
     apart = _intensities(x) if rows.grey else _bits(x)

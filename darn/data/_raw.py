@@ -66,6 +66,16 @@ def divide(raw: Raw, seed: int) -> Raw:
     return raw
 
 
+def pick_split(raw: Raw, split: str | None, seed: int) -> tuple[Raw, str]:
+    """The source with the split in it, and its name; divided as `load` does where it must be."""
+    if split is not None and split in SPLITS:
+        own = split in raw.parts and (split != "train" or "valid" in raw.parts)
+        return (raw if own else divide(raw, seed)), split
+    if len(raw.parts) > 1:
+        raise DarnError(f"{raw.what} holds {', '.join(raw.parts)}: choose one with split.")
+    return raw, next(iter(raw.parts))
+
+
 def shuffle(part: Part, raw: Raw, seed: int) -> np.ndarray:
     N = len(part.X)
     if N < 10:

@@ -1,4 +1,4 @@
-"""Rows and Splits: what every reader ends in."""
+"""Rows of bits or intensities in memory, and a data set in its three splits."""
 
 from __future__ import annotations
 
@@ -51,21 +51,33 @@ class Rows:
         return total / max(weights.sum(), 1e-300)
 
     def take(self, index) -> Rows:
-        """The rows at a slice, an array of row numbers or a mask, with their context and labels."""
+        """Selects rows by a slice, an array of row numbers or a mask, with their context, labels and weights."""
         if isinstance(index, int | np.integer):
             index = np.array([index])
         pick = lambda a: None if a is None else a[index]  # noqa: E731
         return Rows(self.values[index], self.n, self.grey, pick(self.context), pick(self.labels), pick(self.weights))
 
-    def few(self, n: int) -> Rows:
-        """n of the rows, drawn at random but always the same, in their order; all, where there are no more."""
+    def subsample(self, n: int) -> Rows:
+        """A random part of the rows, always the same one, in their order.
+
+        Args:
+            n: how many rows; all of them where there are no more.
+        """
         if n >= len(self):
             return self
         return self.take(np.sort(np.random.default_rng(0).choice(len(self), n, replace=False)))
 
     @staticmethod
     def from_array(X, *, context=None) -> Rows:
-        """Packs an array of 0/1 in any numeric or bool type; refuses everything else."""
+        """Packs an array of 0 and 1.
+
+        Args:
+            X: (N, n) or images (N, height, width), of any numeric or bool type, sparse too.
+            context: (N, n_context), observed covariates.
+
+        Raises:
+            DarnError: if there is anything else in it.
+        """
         X, _ = matrix(X, "the data")
         check_bits(X, "the data")
         return Rows(pack(X), X.shape[1], context=None if context is None else as_context(context, "the context"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,7 +25,7 @@ class Column:
 
     name: str
     kind: str  # "bit" | "category" | "number"
-    values: tuple[str, ...] = ()  # the categories ('' last where values are missing); for numbers, '' or nothing
+    values: tuple[str, ...] = ()  # categories ('' last where values are missing); the texts of a bit, if not 0 and 1
     edges: tuple[float, ...] = ()  # of the bins, lowest and highest value included
     decimals: int = 0  # digits behind the point, for writing numbers back
 
@@ -35,7 +36,7 @@ class Column:
         bins = [f"{self.name}={lo:g}..{hi:g}" for lo, hi in zip(self.edges[:-1], self.edges[1:])]
         return bins + [f"{self.name}={v or '(missing)'}" for v in self.values]
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """What the column was taken for, in words."""
         if self.kind == "bit":
             return "a bit"
@@ -54,13 +55,13 @@ class Column:
         """(N, units) of 0 and 1."""
         if self.kind == "number":
             gone = words == ""
-            index = np.searchsorted(self.edges[1:-1], _floats(words[~gone], self.name, what), side="right")
+            index = np.searchsorted(self.edges[1:-1], floats(words[~gone], self.name, what), side="right")
             place = np.full(len(words), len(self.edges) - 1)
             place[~gone] = index
             known = ~gone | ("" in self.values)
         else:
-            code = {v: i for i, v in enumerate(("0", "1") if self.kind == "bit" else self.values)}
-            place = np.array([code.get(w, -1) for w in words.tolist()], np.int64)
+            code = self._codes()
+            place = np.array([code.get(w, code.get(plain(w), -1)) for w in words.tolist()], np.int64)
             known = place >= 0
         if not known.all():
             word = str(words[~known][0])
@@ -70,10 +71,17 @@ class Column:
             return place[:, None].astype(np.uint8)
         return np.eye(len(self.units), dtype=np.uint8)[place]
 
+    def _codes(self) -> dict[str, int]:
+        """Each category's number, by its text and, where no other is the same number, by its value: 1 for 1.0."""
+        values = (self.values or ("0", "1")) if self.kind == "bit" else self.values
+        same = Counter(plain(v) for v in values)
+        loose = {plain(v): i for i, v in enumerate(values) if same[plain(v)] == 1}
+        return loose | {v: i for i, v in enumerate(values)}
+
     def decode(self, bits: np.ndarray, rng: np.random.RandomState) -> list[str]:
         """The words back; a number is drawn evenly within its bin."""
         if self.kind == "bit":
-            return [str(b) for b in bits[:, 0].tolist()]
+            return [(self.values or ("0", "1"))[int(b)] for b in bits[:, 0].tolist()]
         place = bits.argmax(axis=1)
         if self.kind == "category":
             return [self.values[i] for i in place.tolist()]
@@ -106,6 +114,7 @@ class Schema:
         lost = [c.name for c in self.columns if c.name not in names]
         if lost:
             raise DarnError(f"{what} has no column {lost[0]!r}, which the model was trained with: add it.")
+        check_unique(names, what)
         words = {n: _words(cells[:, i]) for i, n in enumerate(names) if n in self.names}
         return np.concatenate([c.encode(words[c.name], what) for c in self.columns], axis=1)
 
@@ -124,12 +133,18 @@ class Schema:
         return Schema(tuple(Column(**c) for c in plain))
 
 
-def infer(names: Sequence[str], cells: np.ndarray, categorical: str, what: str) -> Schema:
-    """The schema of a table. "auto" decides by the values; else the named columns are categories, all others bits."""
+def check_unique(names: Sequence[str], what: str) -> None:
+    """Refuses two columns of one name."""
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if list(names).count(n) > 1)
+        raise DarnError(f"{what} has two columns called {twice!r}: rename one.")
+
+
+def infer(names: Sequence[str], cells: np.ndarray, categorical: Sequence[str] | None, what: str) -> Schema:
+    """The schema of a table: None decides by the values; else the named columns are categories, all others bits."""
     chosen = None
-    if categorical != "auto":
-        words = [w.strip() for w in categorical.split(",") if w.strip()]
-        chosen = {column_index(w, tuple(names), len(names), what, option="--categorical") for w in words}
+    if categorical is not None:
+        chosen = {column_index(w, tuple(names), len(names), what, option="categorical") for w in categorical}
     columns = tuple(
         _column(name, _words(cells[:, i]), None if chosen is None else i in chosen, what)
         for i, name in enumerate(names)
@@ -140,35 +155,46 @@ def infer(names: Sequence[str], cells: np.ndarray, categorical: str, what: str) 
 def _column(name: str, words: np.ndarray, category: bool | None, what: str) -> Column:
     found = sorted(set(words.tolist()), key=numbers_first)
     known, missing = [w for w in found if w], ("",) if "" in found else ()
-    if not category and set(found) <= {"0", "1"}:
-        return Column(name, "bit")
+    bits = {w: plain(w) for w in found}
+    if not category and set(bits.values()) <= {"0", "1"}:
+        texts = tuple(next((w for w in found if bits[w] == b), b) for b in ("0", "1"))
+        # 1 and 1.0 in one column are two texts: categories, unless the column was said to be one of bits.
+        if len(found) == len(set(bits.values())):
+            return Column(name, "bit", () if texts == ("0", "1") else texts)
+        if category is False:
+            return Column(name, "bit")
     if category is False:
-        strange = next((w for w in found if w not in ("0", "1")), "")
+        strange = next((w for w in found if bits[w] not in ("0", "1")), "")
         raise DarnError(
             f"{what} has {f'the value {strange!r}' if strange else 'a missing value'} in column {name!r}, not 0 or 1: "
-            f"name it in --categorical, or give --categorical auto."
+            "name it among the categorical columns, or give categorical = 'auto'."
         )
     numeric = bool(known) and all(_is_number(w) for w in known)
     if not category and numeric and len(known) > FEW:
-        values = _floats(words[words != ""], name, what)
+        values = floats(words[words != ""], name, what)
         edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)))
         decimals = max((len(w.partition(".")[2]) for w in known if "e" not in w.lower()), default=0)
         return Column(name, "number", missing, tuple(edges.tolist()), min(decimals, 6))
     if len(known) > MOST or (category is None and len(known) > FEW and len(known) > 0.5 * len(words)):
         raise DarnError(
             f"{what} has {len(known)} different values in column {name!r} of {len(words)} rows, which looks like a "
-            f"name or number of each row: leave it out with --drop {name!r}."
+            f"name or number of each row: leave it out with drop = {name!r}."
         )
     values = (*known, *missing)
     # A group of one unit would be a free bit: a constant column has a second, empty category.
     return Column(name, "category", values if len(values) > 1 else (*values, "" if values[0] else "0"))
 
 
+def is_missing(cells: np.ndarray) -> np.ndarray:
+    """Which cells say, in one of the usual ways, that there is no value."""
+    return np.array([c.strip().lower() in MISSING for c in cells.ravel().tolist()], bool).reshape(cells.shape)
+
+
 def _words(cells: np.ndarray) -> np.ndarray:
-    """Cells as text, one word for 1, 1.0 and '1', '' for all ways of saying that there is nothing."""
-    found, back = np.unique(cells.astype(str), return_inverse=True)
-    words = [plain(w) for w in found.tolist()]
-    return np.array(["" if w.lower() in MISSING else w for w in words], dtype=str)[back.ravel()]
+    """Cells without the blanks at their edges, as objects; '' for all ways of saying that there is nothing."""
+    once = {c: c.strip() for c in set(cells.tolist())}
+    once = {c: "" if w.lower() in MISSING else w for c, w in once.items()}
+    return np.array([once[c] for c in cells.tolist()], dtype=object)
 
 
 def _is_number(word: str) -> bool:
@@ -178,8 +204,9 @@ def _is_number(word: str) -> bool:
         return False
 
 
-def _floats(words: np.ndarray, name: str, what: str) -> np.ndarray:
+def floats(words: np.ndarray, name: str, what: str) -> np.ndarray:
+    """A column of numbers."""
     bad = [w for w in words.tolist() if not _is_number(w)]
     if bad:
-        raise DarnError(f"{what} has {bad[0]!r} in column {name!r}, where the model knows numbers: mend it.")
-    return words.astype(np.float64)
+        raise DarnError(f"{what} has {bad[0]!r} in column {name!r}, where numbers are expected: correct it.")
+    return np.array([float(w) for w in words.tolist()])

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 
 from darn.data import _arrays, _download
 from darn.data._raw import Part, Raw
@@ -15,10 +16,10 @@ from darn.errors import DarnError
 
 
 def data_dir() -> Path:
-    """The folder DARN_DATA names, else `darn` in the user's cache."""
+    """The folder that the variable DARN_DATA names, else `darn` in the user's cache."""
     if named := os.environ.get("DARN_DATA"):
         return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "darn"
+    return platformdirs.user_cache_path("darn", appauthor=False)
 
 
 def set_path(name: str) -> Path:

@@ -9,7 +9,7 @@ DEBD = f"{GITHUB}/UCLA-StarAI/Density-Estimation-Datasets/37d53c1a8ba488d0a39e8c
 MADE = f"{GITHUB}/mgermain/MADE/514849eb9451311c02049f9e2d9a17fac589996a/datasets"
 IPALM = f"{GITHUB}/zhengqu-x/IPALM/54267fd6fcdec1e84c99f939273e1609ac6b0354/libsvm"
 SYLVESTER = f"{GITHUB}/riannevdberg/sylvester-flows/32dde9b7d696fee94f946a338182e542779eecfe/data/MNIST_static"
-TORONTO = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist"
+TORONTO = "https://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist"
 MNIST = (
     "https://storage.googleapis.com/cvdf-datasets/mnist",
     "https://ossci-datasets.s3.amazonaws.com/mnist",

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from darn.data._layout import Layout
 from darn.data._sheet import sheet, square_shape
 from darn.errors import DarnError
-from darn.files import atomic
+from darn.files import atomic, check_target
 
 TABLES = ("npy", "csv")
 PICTURES = ("png", *TABLES)
@@ -16,29 +17,42 @@ ARCHIVES = ("npz",)
 PAGES = ("html", "htm")
 
 
-def check_output(path: str | None, kinds: tuple[str, ...]) -> None:
-    """Refuses a name that could not be written, before any work is done for it."""
+def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path | None) -> None:
+    """Refuses a name that could not be written, before any work is done for it.
+
+    Args:
+        path: the file to write; None for none.
+        kinds: the endings it may have, without their point.
+        inputs: files that are read and must not be written over.
+    """
     if path is None:
         return
     if Path(path).suffix.lower().lstrip(".") not in kinds:
         endings = " or ".join(f".{k}" for k in kinds)
         raise DarnError(f"{path}: the ending of the name chooses the format, so it must be {endings}")
-    if Path(path).is_dir():
-        raise DarnError(f"{path} is a folder: name a file to write")
+    check_target(path, *inputs)
 
 
 def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
-    """An array as .npy, or as .csv under a line with the columns' names."""
+    """Writes an array as .npy, or as .csv under a header."""
     with atomic(path) as temporary, open(temporary, "wb") as f:
         if path.lower().endswith("npy"):
             np.save(f, values)
         else:
+            f.write(Layout().line(header).encode())
             form = "%d" if np.issubdtype(values.dtype, np.integer) else "%.7g"
-            np.savetxt(f, values, fmt=form, delimiter=",", header=",".join(header), comments="", encoding="utf-8")
+            np.savetxt(f, values, fmt=form, delimiter=",")
 
 
 def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None, columns: list[str] | None) -> None:
-    """Rows of the visible layer: as images of `shape` in one .png, or as a table; None is standard output."""
+    """Writes rows of the visible layer.
+
+    Args:
+        path: .png for images side by side, .npy or .csv for a table; None for a table on standard output.
+        x: (N, n).
+        shape: of a row as an image; None for the shape nearest to a square.
+        columns: the header of a .csv; x1, x2, ... by default.
+    """
     names = columns or [f"x{j + 1}" for j in range(x.shape[1])]
     if path is None:
         write_words(None, names, x.tolist())
@@ -49,7 +63,7 @@ def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None
 
 
 def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> None:
-    """A table of words as .csv, quoted where it must be; None is standard output."""
+    """Writes a table of text as .csv, quoted where it must be; None is standard output."""
     if path is None:
         csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
         return
@@ -58,6 +72,6 @@ def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> No
 
 
 def write_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
-    """Several arrays as one .npz."""
+    """Writes several arrays as one .npz."""
     with atomic(path) as temporary, open(temporary, "wb") as f:
         np.savez_compressed(f, **arrays)  # pyright: ignore[reportArgumentType]

@@ -51,7 +51,7 @@ class Run:
         """The data the model was trained on."""
         return load_data(self.recipe)
 
-    def rows(self, source: str | None = None, split: str | None = None) -> data.Rows:
+    def rows(self, source: str | None = None, split: str | None = None, *, delimiter: str | None = None) -> data.Rows:
         """Rows to score or encode: a file or set, or if none is given the test rows of the model's own data."""
         r, known = self.recipe, self.info["data"]
         classes = known.get("classes")
@@ -70,7 +70,7 @@ class Run:
             seed=r.seed,
             labels=r.labels,
             classes=tuple(classes) if classes else None,
-            columns=replace(_columns(r), schema=self.schema),
+            columns=replace(_columns(r), schema=self.schema, delimiter=delimiter),
         )
         given = 0 if rows.context is None else rows.context.shape[1]
         if given != self.model.n_context:
@@ -107,8 +107,8 @@ def load_data(recipe: Recipe) -> data.Splits:
         labels=recipe.labels,
         columns=_columns(recipe),
     )
-    few = lambda rows: rows.few(recipe.n_rows or len(rows))  # noqa: E731
-    return replace(splits, train=few(splits.train), valid=few(splits.valid))
+    subsample = lambda rows: rows.subsample(recipe.n_rows or len(rows))  # noqa: E731
+    return replace(splits, train=subsample(splits.train), valid=subsample(splits.valid))
 
 
 def sized(recipe: Recipe, given: dict) -> Recipe:

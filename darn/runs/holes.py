@@ -1,16 +1,44 @@
 """Rows with holes: read from a file, or made by hiding a part of whole rows; and written once they are filled."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
 import numpy as np
 
-from darn.data import MISSING, Schema, read_words, square_shape, write_rows, write_table, write_words
+from darn.data import (
+    Schema,
+    Table,
+    is_missing,
+    is_table,
+    read_array,
+    read_table,
+    square_shape,
+    write_rows,
+    write_table,
+    write_words,
+)
 from darn.errors import DarnError
+from darn.files import open_output
 from darn.runs import synthetic
+from darn.runs.folder import Run, scored_rows
 
 HALVES = ("lower", "upper", "left", "right")
 
 
-def hide(run, what: str) -> np.ndarray:
-    """The units to hide: half of an image, or columns by name."""
+@dataclass(frozen=True)
+class Holes:
+    """Rows with units missing, and the table they came from."""
+
+    x: np.ndarray  # (N, n_x); what stands in a hole does not matter
+    mask: np.ndarray  # (N, n_x), True where a unit is missing
+    context: np.ndarray | None = None
+    table: Table | None = None  # the same rows as text, from which all that is not missing is written back
+    cells: np.ndarray | None = None  # (N, columns of the table), True where a cell is missing
+
+
+def hidden_units(run: Run, what: str | Sequence[str]) -> np.ndarray:
+    """The units to hide, (n_x,): half of an image, or columns by name."""
     if what in HALVES:
         rows, columns = run.shape or square_shape(run.model.n_x)
         mask = np.zeros((rows, columns), bool)
@@ -18,65 +46,133 @@ def hide(run, what: str) -> np.ndarray:
         cut |= {"left": np.s_[:, : columns // 2], "right": np.s_[:, columns // 2 :]}
         mask[cut[what]] = True
         return mask.ravel()
-    wanted = [w.strip() for w in what.split(",") if w.strip()]
+    wanted = [w.strip() for w in what.split(",") if w.strip()] if isinstance(what, str) else what
     mask = np.zeros(run.model.n_x, bool)
-    owner = np.repeat(run.schema.names, run.schema.groups) if run.schema else np.array(run.columns or [], dtype=str)
+    owner = _owners(run)
     for name in wanted:
         if name not in owner:
-            raise DarnError(f"--hide takes {', '.join(HALVES)} or names of columns; there is no column {name!r}")
+            raise DarnError(f"there is no column {name!r} to hide: give {', '.join(HALVES)} or names of columns")
         mask |= owner == name
     return mask
 
 
-def read(run, path: str, every: int):
-    """(rows, mask, context) of a file in which values are missing: empty cells of a table, NaN of an array."""
+def hide(run: Run, source: str | None, split: str | None, every: int, what: str, delimiter: str | None = None) -> Holes:
+    """Whole rows with the same units hidden in each.
+
+    Args:
+        run: the model.
+        source: a file or a set; None for the model's own data.
+        split: which rows of it.
+        every: 1 for all rows, k for every k-th.
+        what: half of an image ("lower", "upper", "left", "right") or columns by name.
+        delimiter: between the cells of a text table; None to find it out.
+    """
+    rows = run.rows(source, split, delimiter=delimiter).take(slice(None, None, every))
+    x, context = scored_rows(rows)
+    units = hidden_units(run, what)
+    path = run.recipe.data if source is None else source
+    holes = Holes(x, np.broadcast_to(units, x.shape), context)
+    if run.schema is None or not is_table(path):
+        return holes
+    own = "test" if source is None else None
+    table = read_table(path, delimiter=delimiter, split=split or own, seed=run.recipe.seed).take(
+        slice(None, None, every)
+    )
+    gone = set(_owners(run)[units].tolist())
+    return replace(holes, table=table, cells=np.tile([n in gone for n in table.names], (len(table), 1)))
+
+
+def read(run: Run, path: str, every: int, delimiter: str | None = None) -> Holes:
+    """A file in which values are missing: empty cells of a table, NaN of an array.
+
+    Args:
+        run: the model.
+        path: a .npy, or a table.
+        every: 1 for all rows, k for every k-th.
+        delimiter: between the cells of a text table; None to find it out.
+    """
     if run.model.n_context:
         raise DarnError("this model needs a label for every row: complete its rows from Python")
-    if path.lower().endswith(".npy"):
-        try:
-            x = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as e:
-            raise DarnError(f"{path} is not a readable NumPy file: {e}") from None
+    if Path(path).suffix.lower() == ".npy":
+        x = read_array(path)[::every]
         if x.ndim != 2 or x.dtype.kind not in "fbiu":
             raise DarnError(f"{path} must hold rows by columns of 0, 1 and NaN")
-        x = x[::every]
-        return x, np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool), None
-    names, cells = read_words(path)
-    cells = cells[::every]
-    gone = np.isin(np.char.lower(np.char.strip(cells)), MISSING)
+        return Holes(x, np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool))
+    table = read_table(path, delimiter=delimiter).take(slice(None, None, every))
+    gone = is_missing(table.cells)
+    if run.schema is None:
+        x = _bits(table.cells, gone, run.model.n_x, path)
+        return Holes(x, gone, table=table, cells=gone)
     schema = run.schema
-    if schema is None:
-        if cells.shape[1] != run.model.n_x:
-            raise DarnError(f"{path} has {cells.shape[1]} columns, the model {run.model.n_x}: give rows like its own")
-        try:
-            return np.where(gone, "0", cells).astype(np.float32), gone, None
-        except ValueError:
-            raise DarnError(f"{path} must hold 0 and 1, and nothing where a value is missing") from None
-    lost = [n for n in schema.names if n not in names]
-    if lost:
+    if lost := [n for n in schema.names if n not in table.names]:
         raise DarnError(f"{path} has no column {lost[0]!r}: leave its cells empty where they are unknown")
-    where = [names.index(n) for n in schema.names]
-    cells, gone = cells[:, where], gone[:, where]
-    x, mask = [], []
-    for c, words, holes in zip(schema.columns, cells.T, gone.T):
+    parts, masks = [], []
+    for c in schema.columns:
+        j = table.names.index(c.name)
+        words, holes = table.cells[:, j], gone[:, j]
         bits = np.zeros((len(words), len(c.units)), np.float32)
         if (~holes).any():
             bits[~holes] = Schema((c,)).encode([c.name], words[~holes, None], path)
-        hide = np.repeat(holes[:, None], len(c.units), axis=1)
+        missing = np.repeat(holes[:, None], len(c.units), axis=1)
         if "" in c.values:  # a hole is to be filled with a value, not with another hole
-            hide[:, -1] = False
-        x.append(bits)
-        mask.append(hide)
-    return np.concatenate(x, axis=1), np.concatenate(mask, axis=1), None
+            missing[:, -1] = False
+        parts.append(bits)
+        masks.append(missing)
+    modelled = np.isin(table.names, schema.names)  # other columns are carried through, their holes too
+    return Holes(np.concatenate(parts, axis=1), np.concatenate(masks, axis=1), None, table, gone & modelled)
 
 
-def write(run, out: str, x: np.ndarray, context, seed: int) -> None:
-    """Completions (rows, n, columns) as a picture, an array or a table of the original columns."""
-    flat = x.reshape(-1, x.shape[-1])
+def write(run: Run, out: str, x: np.ndarray, holes: Holes, seed: int) -> None:
+    """Writes completions as a picture, an array or a table.
+
+    In a table every cell that was not missing is written as it was read, and so are columns that are not modelled.
+
+    Args:
+        run: the model.
+        out: FILE.png, FILE.npy or FILE.csv.
+        x: (N, n, n_x), n completions of each row.
+        holes: the rows they complete.
+        seed: of the numbers drawn inside their bins.
+    """
+    flat, n = x.reshape(-1, x.shape[-1]), x.shape[1]
     if out.lower().endswith("npy"):
         write_table(out, x, [])
-    elif run.schema is not None and out.lower().endswith("csv"):
-        side = None if context is None else np.repeat(context, x.shape[1], axis=0)
+    elif not out.lower().endswith("csv") or (holes.table is None and run.schema is None):
+        write_rows(out, flat, shape=run.shape, columns=run.columns)
+    elif holes.table is None:
+        side = None if holes.context is None else np.repeat(holes.context, n, axis=0)
         write_words(out, *synthetic.table(run, flat, side, seed=seed))
     else:
-        write_rows(out, flat, shape=run.shape, columns=run.columns)
+        assert holes.cells is not None
+        _write_text(run, out, flat, n, holes.table, holes.cells, seed)
+
+
+def _write_text(run: Run, out: str, flat: np.ndarray, n: int, table: Table, missing: np.ndarray, seed: int) -> None:
+    if run.schema is None:
+        filled = flat.astype(int).astype(str).astype(object)
+        place = range(len(table.names))
+    else:
+        filled = np.array(run.schema.decode(flat, seed), dtype=object)
+        place = [run.schema.names.index(name) if name in run.schema.names else 0 for name in table.names]
+    layout = table.layout
+    with open_output(out) as f:
+        f.write((b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode())
+        for i, cells in enumerate(table.cells):
+            for k in range(i * n, i * n + n):
+                f.write(layout.line(np.where(missing[i], filled[k, place], cells).tolist()).encode())
+
+
+def _bits(cells: np.ndarray, gone: np.ndarray, n: int, path: str) -> np.ndarray:
+    if cells.shape[1] != n:
+        raise DarnError(f"{path} has {cells.shape[1]} columns, the model {n}: give rows like its own")
+    try:
+        return np.where(gone, "0", cells).astype(np.float32)
+    except ValueError:
+        raise DarnError(f"{path} must hold 0 and 1, and nothing where a value is missing") from None
+
+
+def _owners(run: Run) -> np.ndarray:
+    """The column that each unit belongs to."""
+    if run.schema is not None:
+        return np.repeat(run.schema.names, run.schema.groups)
+    return np.array(run.columns or [], dtype=str)

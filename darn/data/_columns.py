@@ -1,0 +1,120 @@
+"""From a table's columns to rows of numbers: which are left out, which are labels or weights, what others become."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from darn.data import _text_table
+from darn.data._check import matrix
+from darn.data._labels import column_index
+from darn.data._layout import Layout
+from darn.data._raw import WHOLE, Part, Raw
+from darn.data._schema import Schema, check_unique, floats, infer
+from darn.data._table import PARQUET, Table, parse_table
+from darn.errors import DarnError
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What to make of a table's columns, where they are not simply bits.
+
+    Attributes:
+        categorical: "auto", or the columns to take as categories: names between commas, or a sequence of names.
+        drop: the columns to leave out, likewise.
+        weights: the column that says how much each row counts.
+        delimiter: between the cells of a text table; None to find it out.
+        schema: a model's own, so that new rows are read as its training rows were.
+    """
+
+    categorical: str | Sequence[str] | None = None
+    drop: str | Sequence[str] | None = None
+    weights: str | None = None
+    delimiter: str | None = None
+    schema: Schema | None = None
+
+    def __bool__(self) -> bool:
+        return self.takes_words or self.delimiter is not None
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether the table is to be read as text, not as a matrix of numbers."""
+        return any(v is not None for v in (self.categorical, self.drop, self.weights, self.schema))
+
+
+def listed(names: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """The names of columns in "a,b" or ["a", "b"]; one that has a comma stands alone, or in quotes as in a CSV."""
+    found: list[str] = []
+    for item in [names] if isinstance(names, str) else names or ():
+        words = [item] if item in known else next(csv.reader([item], skipinitialspace=True), [])
+        found += [w if w in known else w.strip() for w in words if w.strip()]
+    return list(dict.fromkeys(found))
+
+
+def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -> Raw:
+    """A table in the bytes of a file, as numbers."""
+    if path.suffix.lower() in PARQUET or columns.takes_words:
+        return _words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
+    text = _text_table.open_text(path, data, what, columns.delimiter)
+    label = None if labels is None else column_index(labels, text.names, text.width, what)
+    X, found = text.bits() if label is None else None, []
+    if X is None:
+        X, found = text.numbers(label)
+    names = text.names
+    if label is not None and names:
+        names = names[:label] + names[label + 1 :]
+    if not len(X):
+        raise DarnError(f"{what} has no rows below its header: give at least one.")
+    X, _ = matrix(X, what, names)
+    part = Part(X, labels=None if label is None else np.array(found, dtype=str))
+    return Raw(what, {WHOLE: part}, columns=names, source=_source(path, text.layout))
+
+
+def _words(table: Table, path: Path, what: str, labels, columns: Columns) -> Raw:
+    names, cells = table.names, table.cells
+    if not len(table):
+        raise DarnError(f"{what} has no rows: give at least one.")
+    check_unique(names, what)
+    index = lambda name, option: column_index(name, names, len(names), what, option=option)  # noqa: E731
+    label = None if labels is None else index(labels, "labels")
+    # Rows to be scored need not have the weights that training rows had.
+    absent = columns.schema is not None and columns.weights not in names
+    weigh = None if columns.weights is None or absent else index(columns.weights, "weights")
+    dropped = listed(columns.drop, names)
+    if columns.schema is not None:
+        dropped = [n for n in dropped if n in names]
+    out = {label, weigh, *(index(n, "drop") for n in dropped)}
+    kept = [i for i in range(len(names)) if i not in out]
+    if not kept:
+        raise DarnError(f"{what}: no column is left to model.")
+    found = {
+        "labels": None if label is None else cells[:, label].astype(str),
+        "weights": None if weigh is None else _weights(cells[:, weigh], names[weigh], what),
+    }
+    used, names = cells[:, kept], tuple(names[i] for i in kept)
+    source = _source(path, table.layout)
+    schema = columns.schema
+    if schema is None and columns.categorical is not None:
+        chosen = None if columns.categorical == "auto" else listed(columns.categorical, names)
+        schema = infer(names, used, chosen, what)
+    if schema is not None:
+        part = Part(schema.encode(names, used, what), **found)
+        return Raw(what, {WHOLE: part}, columns=schema.units, source=source, schema=schema)
+    numbers = [floats(used[:, i], n, what) for i, n in enumerate(names)]
+    X, _ = matrix(np.stack(numbers, axis=1), what, names)
+    return Raw(what, {WHOLE: Part(X, **found)}, columns=names, source=source)
+
+
+def _source(path: Path, layout: Layout) -> str:
+    return f"table {path.name}" + ("" if path.suffix.lower() in PARQUET else f", cells {layout.described}")
+
+
+def _weights(cells: np.ndarray, name: str, what: str) -> np.ndarray:
+    weights = floats(cells, name, what)
+    if (weights < 0).any() or not weights.any():
+        raise DarnError(f"{what}: the weights in column {name!r} must be 0 or more, and some of them more.")
+    return weights.astype(np.float32)

@@ -1,0 +1,165 @@
+"""What `darn decompress` gives back: rows as images, arrays or tables, written as they came."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from darn.data import _text_table
+from darn.data._schema import Schema
+from darn.data._source import IMAGES
+from darn.data._table_notes import fits, table_text
+from darn.data._tiles import n_tiles, paste
+from darn.data._write import write_rows
+from darn.errors import DarnError
+from darn.files import atomic, check_target, open_output
+
+Blocks = Iterator[tuple[int, np.ndarray]]  # (number of the first row, rows)
+
+
+def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | None = None) -> None:
+    """Refuses notes that do not fit the rows, and a name that does not suit them, before any work is done.
+
+    Args:
+        path: the file or folder to write, "-" for standard output.
+        notes: of the compressed file, perhaps forged.
+        rows: in the file.
+        n: units of a row.
+        schema: of the model, if it is over a table.
+    """
+    of_table = notes["table"] if isinstance(notes.get("table"), dict) else {}
+    if "columns" in of_table and schema is None:
+        raise DarnError("the file holds a table of words, and the model is not over one: give the one it was made with")
+    if not _genuine(notes, rows, n, schema):
+        raise DarnError("what the file says of its images, array or table does not fit its rows: it is not genuine")
+    tables = _text_table.SUFFIXES if "table" in notes else (".csv",)
+    endings = IMAGES if "single" in notes else tables if "columns" in of_table else (".npy", *tables)
+    if "images" in notes and "single" not in notes:
+        if path == "-":
+            raise DarnError("the file holds a folder of images, which cannot go down a pipe: name a folder")
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise DarnError(f"the file holds a folder of images, but {path} is a file: name a folder")
+        return
+    if path == "-":
+        return
+    if Path(path).suffix.lower() not in endings:
+        raise DarnError(f"{path}: the ending of the name chooses the format, so it must be {' or '.join(endings)}")
+    check_target(path)
+
+
+def _genuine(notes: dict, rows: int, n: int, schema: Schema | None) -> bool:
+    """Names that stay inside their folder, sizes that make up the rows, columns that are the model's."""
+    try:
+        if "table" in notes:
+            return fits(notes["table"], rows, n, schema)
+        if "images" in notes:
+            tile, count, names = tuple(notes["tile"]), 0, set()
+            for name, *size in notes["images"]:
+                plain = Path(name).name == name and Path(name).suffix.lower() in IMAGES
+                if not plain or name in names or len(size) != 2 or min(size) < 1:
+                    return False
+                names.add(name)
+                count += int(np.prod(n_tiles((size[0], size[1]), tile)))
+            return len(tile) == 2 and min(tile) > 0 and tile[0] * tile[1] == n and count == rows
+        kind = np.dtype(notes.get("dtype", "|u1")).kind
+        return kind in "biuf" and int(np.prod(notes.get("shape", [n]))) == n
+    except (TypeError, ValueError, KeyError, AttributeError, ZeroDivisionError):
+        return False
+
+
+def restore(
+    path: str,
+    blocks: Blocks,
+    rows: int,
+    n: int,
+    notes: dict,
+    columns: list[str] | None,
+    schema: Schema | None = None,
+) -> None:
+    """Writes rows as they came: images as images, a table as its text, other rows as .npy or .csv.
+
+    Args:
+        path: the file or folder to write, "-" for standard output.
+        blocks: (number of the first row, rows) in order.
+        rows: how many come.
+        n: units of a row.
+        notes: of the compressed file, checked by `check_restore`.
+        columns: names of the units, for a .csv of rows that were no table.
+        schema: of the model, if it is over a table.
+    """
+    parts = (x for _, x in blocks)
+    if "table" in notes and not path.lower().endswith(".npy"):
+        with open_output(path) as f:
+            for text in table_text(notes["table"], blocks, schema):
+                f.write(text)
+    elif "single" in notes:
+        _, *size = notes["images"][0]
+        _save_image(path, paste(_all(parts, n), tuple(size), tuple(notes["tile"])))
+    elif "images" in notes:
+        _write_folder(Path(path), parts, notes)
+    elif path == "-":
+        out = io.BytesIO()
+        np.save(out, _as_it_was(_all(parts, n), notes))
+        sys.stdout.buffer.write(out.getvalue())
+    elif path.lower().endswith("npy"):
+        _write_array(path, parts, rows, n, notes)
+    else:
+        write_rows(path, _all(parts, n), shape=None, columns=columns)
+
+
+def _all(parts: Iterator[np.ndarray], n: int) -> np.ndarray:
+    return np.concatenate([np.zeros((0, n), np.uint8), *parts])
+
+
+def _as_it_was(x: np.ndarray, notes: dict) -> np.ndarray:
+    return x.reshape(len(x), *notes.get("shape", x.shape[1:])).astype(np.dtype(notes.get("dtype", "|u1")))
+
+
+def _write_array(path: str, parts: Iterator[np.ndarray], rows: int, n: int, notes: dict) -> None:
+    """Part by part, so that memory does not grow with the rows."""
+    shape, dtype = (rows, *notes.get("shape", [n])), np.dtype(notes.get("dtype", "|u1"))
+    with atomic(path) as temporary, open(temporary, "wb") as f:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(f, header)
+        for x in parts:
+            f.write(_as_it_was(x, notes).tobytes())
+
+
+def _save_image(path: str, image: np.ndarray) -> None:
+    from PIL import Image
+
+    picture = Image.fromarray((image * 255).astype(np.uint8)).convert("1")
+    if path == "-":
+        picture.save(sys.stdout.buffer, format="PPM")
+        return
+    with atomic(path) as temporary:
+        picture.save(temporary, format="PNG" if path.lower().endswith("png") else "PPM")
+
+
+def _write_folder(folder: Path, parts: Iterator[np.ndarray], notes: dict) -> None:
+    """All images or none: they are written beside the folder and moved into it at the end."""
+    tile = tuple(notes["tile"])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        held, parts = np.zeros((0, tile[0] * tile[1]), np.uint8), iter(parts)
+        for name, *size in notes["images"]:
+            count = int(np.prod(n_tiles((size[0], size[1]), tile)))
+            while len(held) < count:
+                held = np.concatenate([held, next(parts)])
+            _save_image(str(beside / name), paste(held[:count], (size[0], size[1]), tile))
+            held = held[count:]
+        for _ in parts:  # to the end, where the file's last checks are
+            pass
+        folder.mkdir(exist_ok=True)
+        for f in beside.iterdir():
+            os.replace(f, folder / f.name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,57 @@
+"""Images as rows of one size: cut into tiles, put together again.
+
+An image of the model's own size is one tile. Where the last tiles reach beyond the edge of an image, their outer pixels
+are not coded at all.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+Size = tuple[int, int]  # height, width
+
+
+def n_tiles(size: Size, tile: Size) -> Size:
+    """How many tiles down and across."""
+    return -(-size[0] // tile[0]), -(-size[1] // tile[1])
+
+
+def cut(image: np.ndarray, tile: Size) -> np.ndarray:
+    """The tiles of an image as rows, line by line of tiles, with zeros beyond the edge."""
+    (down, across), (h, w) = n_tiles((image.shape[0], image.shape[1]), tile), tile
+    whole = np.zeros((down * h, across * w), image.dtype)
+    whole[: image.shape[0], : image.shape[1]] = image
+    return whole.reshape(down, h, across, w).swapaxes(1, 2).reshape(-1, h * w)
+
+
+def paste(rows: np.ndarray, size: Size, tile: Size) -> np.ndarray:
+    """The image of `size` from its tiles: undoes `cut`."""
+    (down, across), (h, w) = n_tiles(size, tile), tile
+    whole = rows.reshape(down, across, h, w).swapaxes(1, 2).reshape(down * h, across * w)
+    return whole[: size[0], : size[1]]
+
+
+def unit_mask(notes: dict) -> Callable[[int, int], np.ndarray] | None:
+    """Which units of a row lie inside its image.
+
+    Args:
+        notes: of a `RowSource`.
+
+    Returns:
+        A function of (start, stop), rows by number, to a mask (stop - start, n); None where all units are inside.
+    """
+    if "images" not in notes:
+        return None
+    tile = tuple(notes["tile"])
+    sizes = [tuple(size) for _, *size in notes["images"]]
+    if all(size[0] % tile[0] == 0 and size[1] % tile[1] == 0 for size in sizes):
+        return None
+    ends = np.cumsum([np.prod(n_tiles(size, tile)) for size in sizes])
+
+    def units(start: int, stop: int) -> np.ndarray:
+        first, last = np.searchsorted(ends, [start, stop - 1], side="right")
+        there = np.concatenate([cut(np.ones(size, bool), tile) for size in sizes[first : last + 1]])
+        offset = 0 if first == 0 else int(ends[first - 1])
+        return there[start - offset : stop - offset]
+
+    return units

@@ -1,0 +1,454 @@
+"""Laws of tables as text: every row in is a row out, every cell as written, through every command."""
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from darn import DarnError, data
+from darn.cli import main
+from darn.data import Columns
+
+AUTO = Columns("auto")
+
+
+def spoken(capsys, *argv):
+    """(exit status, JSON or text of standard output, standard error) of a command."""
+    capsys.readouterr()
+    status = main([str(a) for a in argv])
+    out, err = capsys.readouterr()
+    return status, json.loads(out) if out.startswith("{") else out, err
+
+
+def parsed(text, delimiter=","):
+    return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+
+
+# ---------------------------------------------------------------- the delimiter
+
+ROWS = "".join(f"{i % 2},x{i % 3}\n" for i in range(30))
+SNIFFED = {
+    "quoted semicolon in the first row": ('a,b\n"x;y",1\n' + "z,2\n" * 20, ",", 2),
+    "semicolons in every text": ("note,n\n" + "one; two,3\n" * 20, ",", 2),
+    "decimal commas": ("a;b;c\n" + "0,5;1,5;2\n" * 20, ";", 3),
+    "quoted commas": ("a;b\n" + '"x, y";1\n' * 20, ";", 2),
+    "tabs": ("a\tb\n" + "x, y\tz\n" * 20, "\t", 2),
+    "bars": ("a|b\n" + "x y|z\n" * 20, "|", 2),
+    "blanks": ("0 1 1\n" * 20, " ", 3),
+    "ragged blanks": ("0  1   1\n" * 20, " ", 3),
+    "one column of sentences": ("note\n" + "some words\nthree more words\nword\n" * 9, ",", 1),
+    "a line break in quotes": ('a,b\n"x\n;y",1\n' + "z,2\n" * 20, ",", 2),
+    "quotes after a blank": ('a, b\n"x, y", "z"\n' * 20, ",", 2),
+}
+
+
+@pytest.mark.parametrize("case", SNIFFED)
+def test_the_delimiter_is_the_one_that_parses(case, tmp_path):
+    text, delimiter, width = SNIFFED[case]
+    (tmp_path / "a.csv").write_text(text)
+    table = data.read_table(tmp_path / "a.csv")
+    assert table.layout.delimiter == delimiter
+    assert table.cells.shape[1] == width
+
+
+def test_the_delimiter_is_said_and_may_be_given(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    # Commas and semicolons would both do.
+    path.write_text("a,b;c,d\n" + "".join(f"{c},p;{d},q\n" for c, d in zip("ab" * 10, "xy" * 10)))
+    assert data.read_table(path).cells.shape == (20, 2)
+    assert "between semicolons" in data.load(path, columns=AUTO).source
+    comma = data.load(path, columns=Columns("auto", delimiter=","))
+    assert "between commas" in comma.source
+    assert len(comma.schema.names) == 3
+    assert len(data.load(path, columns=Columns("auto", delimiter="comma")).schema.names) == 3
+    for wrong in ("", ",,", '"', "\n"):
+        with pytest.raises(DarnError, match="one character"):
+            data.read_table(path, delimiter=wrong)
+    with pytest.raises(DarnError, match="is no table"):
+        data.load("digits", columns=Columns(delimiter=","))
+    bits = tmp_path / "bits.csv"
+    bits.write_text("0;1\n1;0\n" * 10)
+    assert data.load_rows(bits, columns=Columns(delimiter=";")).n == 2
+    assert spoken(capsys, "data", path, "--categorical", "auto", "--json")[1]["source"].endswith("between semicolons")
+
+
+# ---------------------------------------------------------------- reading
+
+READ = {
+    "an empty row": ("a,b\nx,y\n,\nx,z\n", [["x", "y"], ["", ""], ["x", "z"]]),
+    "an empty row at the end": ("a,b\nx,y\n,\n", [["x", "y"], ["", ""]]),
+    "blanks": ("a,b\n x , y\n x, \n", [[" x ", " y"], [" x", " "]]),
+    "quoted blanks": ('a,b\n"   ",x\n', [["   ", "x"]]),
+    "quotes in quotes": ('a,b\n"say ""hi""",x\n', [['say "hi"', "x"]]),
+    "line breaks": ('a,b\r\n"x\r\ny",z\r\n', [["x\r\ny", "z"]]),
+    "one column with nothing": ("a\nx\n\ny\n", [["x"], [""], ["y"]]),
+    "a hash": ("a,b\n#1,x\n#2,y\n", [["#1", "x"], ["#2", "y"]]),
+    "comments and blank lines": ("# made by hand\n\na,b\nx,y\n\n# end\n", [["x", "y"]]),
+    "unicode": ("ä,ß\né\u2028x,\u3000\n", [["é\u2028x", "\u3000"]]),
+    "numbers": ("a,b\n01234,1e0\n", [["01234", "1e0"]]),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_rows_and_cells_are_as_written(case, tmp_path):
+    text, cells = READ[case]
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    table = data.read_table(tmp_path / "a.csv")
+    assert table.cells.tolist() == cells
+    assert table.layout.head + "".join(table.raw) + table.tail == text
+
+
+def test_malformed_quotes_and_long_cells_are_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    for text, said in (
+        ('a,b\n1,"x\n2,y\n', "never closed"),
+        ('a,b\n1,"x"y\n', "line 2"),
+        ("a,b\n" + "x" * 200_000 + ",1\n", "line"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DarnError, match=said):
+            data.read_table(path)
+
+
+def test_a_long_cell_costs_its_own_length(tmp_path):
+    """As an array of fixed width, one cell of 100 kB would take 16 GB in a table of these rows."""
+    (tmp_path / "a.csv").write_text("a,b\n" + "x," + "y" * 100_000 + "\n" + "x,y\n" * 20_000)
+    assert data.read_table(tmp_path / "a.csv").cells.nbytes < 1e6
+
+
+def test_texts_of_one_number_are_several_categories(tmp_path):
+    texts = ["1.0", "01", "1e0", "01234", 'say "hi"']
+    path = tmp_path / "a.csv"
+    with open(path, "w", newline="") as f:
+        csv.writer(f).writerows([["a", "b"], *([t, "0.0" if i % 2 else "1.0"] for i, t in enumerate(texts * 5))])
+    schema = data.load(path, columns=AUTO).schema
+    assert set(schema.columns[0].values) == set(texts)
+    assert schema.columns[1].kind == "bit"
+    cells = data.read_table(path).cells
+    assert schema.decode(schema.encode(["a", "b"], cells, "it")) == cells.tolist()
+    # What was never seen as text may be known as a number; where two texts are, it is neither.
+    assert schema.encode(["a", "b"], np.array([["1234", "1"]]), "it")[0].sum() == 2
+    with pytest.raises(DarnError, match="'1.00'"):
+        schema.encode(["a", "b"], np.array([["1.00", "1"]]), "it")
+
+
+@pytest.mark.parametrize("drop", ["id,x", ["id", "x"], ("id,x",), "x, id", ['"id"', "x"]])
+def test_several_columns_are_dropped(drop, tmp_path):
+    (tmp_path / "a.csv").write_text("id,x,y\n" + "".join(f"{i},u{i},{i % 2}\n" for i in range(30)))
+    assert data.load(tmp_path / "a.csv", columns=Columns("auto", drop=drop)).schema.names == ("y",)
+
+
+def test_names_with_commas(tmp_path):
+    (tmp_path / "a.csv").write_text('"a,b",c,d\n' + "".join(f"{i % 3},{i % 2},{i % 2}\n" for i in range(30)))
+    for drop in ("a,b", ["a,b"], '"a,b",d', ["a,b", "d"]):
+        names = data.load(tmp_path / "a.csv", columns=Columns("auto", drop=drop)).schema.names
+        assert "a,b" not in names
+        assert ("d" in names) == ("d" not in drop)
+
+
+# ---------------------------------------------------------------- compression, without a model
+
+
+def round_trip(path, folder, columns=AUTO):
+    """The bytes that come back when a table's own bits do."""
+    schema = data.load(path, columns=columns).schema if columns else None
+    given = data.open_source(str(path), None, None, None, schema)
+    parts = list(given.parts)
+    notes = json.loads(json.dumps(given.notes))
+    n = parts[0].shape[1]
+    out = str(folder / "back.csv")
+    data.check_restore(out, notes, given.rows, n, schema)
+    firsts = np.cumsum([0, *map(len, parts)]).tolist()
+    data.restore(out, iter(list(zip(firsts, parts))), given.rows, n, notes, None, schema)
+    return given, Path(out).read_bytes()
+
+
+WRITTEN = {
+    "empty rows": "a,b\n" + "x,y\n,\nz,\n" * 10 + ",\n",
+    "blanks at the edges": "a,b\n" + " x,y \nx , y\nx,y\n" * 10,
+    "one number in four ways": "a,b\n" + "1,x\n1.0,y\n01,x\n1e0,y\n" * 10,
+    "codes": "zip,b\n" + "01234,x\n1234,y\n" * 10,
+    "quotes": 'a,b\n"say ""hi""",x\n"   ",y\n"",x\n' * 1 + '"say ""hi""",x\n"   ",y\n"x",z\n,z\n' * 10,
+    "missing in many ways": "a,b\n" + "x,?\n,NA\nnan,x\nnull,y\n" * 10,
+    "all quoted": '"a","b"\n' + '"x","1"\n"y","2"\n' * 10,
+    "a column quoted": '"a","b"\n' + '"x",1\n"y, z",2\n' * 10,
+    "windows": "\ufeffa;b\r\n" + "x;y\r\nz;\r\n" * 10,
+    "no end of line": "a,b\n" + "x,y\n" * 20 + "z,w",
+    "mixed line ends": "a,b\n" + "x,y\r\nz,w\n" * 10,
+    "comments": "# made by hand\n\na,b\n" + "x,y\n\n# here\nz,w\n" * 10 + "\n\n",
+    "line breaks": "a,b\n" + '"x\ny",z\n"x\r\n",w\n' * 10,
+    "one column": "a\n" + "x\n\ny\n" * 10,
+    "semicolons": "a;b\n" + '"x;y";z\nu,v;w\n' * 10,
+    "tabs": "a\tb\n" + "x\ty z\n\t\n" * 10,
+    "quotes after a blank": "a, b\n" + 'x, "y, z"\nu, "w"\n' * 10,
+    "unicode": "ä,ß\n" + "é\u2028,\u3000x\n😀,y\n" * 10,
+    "bits as decimals": "a,b\n" + "0.0,1.0\n1.0,0.0\n1,0\n" * 10,
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_a_table_comes_back_byte_for_byte(case, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(WRITTEN[case].encode())
+    assert round_trip(path, tmp_path)[1] == path.read_bytes()
+
+
+BITS = {
+    "plain": "0,1,1\n1,0,1\n" * 9,
+    "a header": "a,b,c\n" + "0,1,1\n1,0,1\n" * 9,
+    "one name twice": "a,a,c\n" + "0,1,1\n1,0,1\n" * 9,
+    "windows, no last line end": "0,1,1\r\n1,0,1\r\n" * 9 + "0,0,0",
+    "decimals": "0.0,1.0,1\n1.0,0.0,1\n" * 9,
+    "blanks": "0 1 1 \n1 0 1 \n" * 9,
+    "wide blanks": "  0  1  1\n  1  0  1\n" * 9,
+    "comma and blank": "0, 1, 1\n1, 0, 1\n" * 9,
+    "quoted": '"0","1","1"\n' * 9 + "0,1,1\n",
+    "comments": "# bits\n" + "0,1,1\n\n1,0,1\n" * 9,
+}
+
+
+@pytest.mark.parametrize("case", BITS)
+def test_a_table_of_bits_comes_back_byte_for_byte(case, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(BITS[case].encode())
+    given, back = round_trip(path, tmp_path, None)
+    assert back == path.read_bytes()
+    assert given.about.startswith("cells between ")
+
+
+ALPHABET = ["x", "y", " ", '"', ",", ";", "\n", "\r\n", "é", "0", "1", ".", "#", "?", "-", "\u2028"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_tables_come_back_byte_for_byte(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    width, path = int(rng.integers(1, 5)), tmp_path / "a.csv"
+    pools = [
+        ["".join(rng.choice(ALPHABET, rng.integers(0, 6))) for _ in range(rng.integers(1, 9))] for _ in range(width)
+    ]
+    rows = [[str(rng.choice(pool)) for pool in pools] for _ in range(40)]
+    rows[5] = rows[20] = [""] * width
+    with open(path, "w", newline="") as f:
+        how = {"quoting": int(rng.integers(0, 2)), "lineterminator": str(rng.choice(["\n", "\r\n"]))}
+        csv.writer(f, delimiter=",", **how).writerows([[f"c_{j}" for j in range(width)], *rows])
+    assert [list(r) for r in data.read_table(path, delimiter=",").cells] == rows
+    categories = Columns([f"c_{j}" for j in range(width)], delimiter=",")
+    schema = data.load(path, columns=categories).schema
+    given = data.open_source(str(path), None, None, None, schema, ",")
+    data.restore(
+        str(tmp_path / "b.csv"), iter([(0, np.concatenate(list(given.parts)))]), 40, 0, given.notes, None, schema
+    )
+    assert (tmp_path / "b.csv").read_bytes() == path.read_bytes()
+
+
+def test_parquet_comes_back_as_a_csv_of_its_cells(tmp_path):
+    pl.DataFrame({"a": ["x", None, "?", "y, z"] * 5, "b": [1, 0, 1, 1] * 5}).write_parquet(tmp_path / "a.parquet")
+    back = round_trip(tmp_path / "a.parquet", tmp_path)[1].decode()
+    assert parsed(back) == [["a", "b"], *[["x", "1"], ["", "0"], ["?", "1"], ["y, z", "1"]] * 5]
+
+
+FORGED = [
+    {"layout": {"delimiter": 3}},
+    {"layout": {"speed": "x"}},
+    {"layout": 5},
+    {"texts": {"9": {"0": "x"}}},
+    {"texts": {"0": {"0": 5}}},
+    {"lines": {"30": "x"}},
+    {"lines": {"0": 5}},
+    {"lines": [1]},
+    {"tail": 1},
+    {"columns": ["a", "b"]},
+    {"else": 1},
+    [],
+    5,
+]
+
+
+@pytest.mark.parametrize("notes", FORGED)
+def test_forged_notes_of_a_table_are_refused(notes, tmp_path):
+    schema = data.Schema(()) if isinstance(notes, dict) and "columns" in notes else None
+    with pytest.raises(DarnError, match="not genuine"):
+        data.check_restore(str(tmp_path / "a.csv"), {"table": notes}, 30, 2, schema)
+
+
+# ---------------------------------------------------------------- every command
+
+N, BLANK = 300, 24
+
+
+def lines(rng):
+    """Rows of words, with blanks at the edges, codes, quotes, one number in several ways, and empty rows."""
+    out = []
+    for i in range(N):
+        kind = rng.choice(["cat", " cat", "dog ", '"say ""hi"""', "?"])
+        code = rng.choice(["01234", "1", "1.0", "01", "1e0"])
+        out.append(f"{kind},{code},n {i} ," + ("yes" if i % 2 else "no"))
+    for i in rng.choice(N, BLANK, replace=False):
+        out[i] = ",,,"
+    return out
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A trained table of words and its model."""
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "t.csv").write_text("kind,code,id,flag\n" + "\n".join(lines(np.random.default_rng(0))) + "\n")
+    argv = ["train", folder / "t.csv", "--categorical", "auto", "--drop", "id", "--tiny", "--quiet"]
+    assert main([str(a) for a in [*argv, "--out", folder / "run"]]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """A trained table with a column of numbers in bins, one that is dropped, and its model."""
+    folder, rng = tmp_path_factory.mktemp("numbers"), np.random.default_rng(1)
+    rows = [f"row {i},{rng.gamma(2.0):.2f},{rng.choice(['a', 'b'])}" for i in range(60)]
+    (folder / "t.csv").write_text("id,size,kind\n" + "\n".join(rows) + "\n")
+    argv = ["train", folder / "t.csv", "--categorical", "auto", "--drop", "id", "--tiny", "--quiet"]
+    assert main([str(a) for a in [*argv, "--out", folder / "run"]]) == 0
+    return folder
+
+
+def test_every_row_in_is_a_row_out(words, tmp_path, capsys):
+    run, table = words / "run", words / "t.csv"
+    assert spoken(capsys, "eval", run, table, "--per-row", tmp_path / "s.npy", "--samples", 2, "--repeats", 1)[0] == 0
+    assert np.load(tmp_path / "s.npy").shape == (N,)
+    assert spoken(capsys, "encode", run, table, "--out", tmp_path / "h.npy")[0] == 0
+    assert len(np.load(tmp_path / "h.npy")) == N
+    few = tmp_path / "few.csv"
+    few.write_text("".join(table.read_text().splitlines(keepends=True)[:41]))
+    assert (
+        spoken(capsys, "complete", run, few, "-n", 2, "--out", tmp_path / "f.csv", "--samples", 5, "--sweeps", 1)[0]
+        == 0
+    )
+    before, after = (parsed(p.read_text()) for p in (few, tmp_path / "f.csv"))
+    assert after[0] == before[0]
+    assert len(after) == 1 + 2 * 40
+    for old, new in zip(np.repeat(np.array(before[1:], object), 2, axis=0).tolist(), after[1:]):
+        for name, a, b in zip(before[0], old, new):
+            if name == "id" or a.strip() not in ("", "?"):
+                assert a == b
+            else:
+                assert b.strip()
+
+
+def test_compress_gives_the_file_back(words, tmp_path, capsys):
+    """The model's own table less the dropped column, 300 of 300 rows and every byte."""
+    rows = [",".join(line.split(",")[:2] + line.split(",")[3:]) for line in (words / "t.csv").read_text().splitlines()]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(rows) + "\n")
+    status, facts, _ = spoken(capsys, "compress", words / "run", table, tmp_path / "t.drn", "--json", "--quiet")
+    assert (status, facts["rows"], facts["read"]) == (0, N, "cells between commas")
+    assert spoken(capsys, "decompress", words / "run", tmp_path / "t.drn", tmp_path / "b.csv", "--quiet")[0] == 0
+    assert (tmp_path / "b.csv").read_bytes() == table.read_bytes()
+    assert ".csv" in spoken(capsys, "decompress", words / "run", tmp_path / "t.drn", tmp_path / "b.npy")[2]
+
+
+def test_complete_keeps_what_was_given(numbers, tmp_path, capsys):
+    """Numbers are neither redrawn inside their bins nor clamped; the dropped column is carried through."""
+    holes = tmp_path / "h.csv"
+    holes.write_text('kind;extra;size;id\na;1,0;1e1; 007\n;x;100;\nb;"y;z"; ;n\n')
+    out = tmp_path / "f.csv"
+    argv = ["complete", numbers / "run", holes, "--out", out, "--samples", 5, "--sweeps", 1]
+    status, said, _ = spoken(capsys, *argv, "-n", 3)
+    assert status == 0
+    assert "between semicolons" in said
+    rows = parsed(out.read_text(), ";")
+    assert rows[0] == ["kind", "extra", "size", "id"]
+    assert rows[1:4] == [["a", "1,0", "1e1", " 007"]] * 3
+    assert all(r[0] in ("a", "b") and r[1:] == ["x", "100", ""] for r in rows[4:7])
+    assert all(r[:2] == ["b", "y;z"] and float(r[2]) >= 0 and r[3] == "n" for r in rows[7:10])
+    assert spoken(capsys, *argv, "--delimiter", ",")[0] == 2  # read so, there is no column of that name
+
+
+def test_hidden_cells_are_all_that_changes(numbers, tmp_path, capsys):
+    """Of whole rows too, and of the model's own test rows, which are written as the file has them."""
+    out, common = tmp_path / "f.csv", ["--hide", "kind", "--samples", 5, "--sweeps", 1]
+    before = parsed((numbers / "t.csv").read_text())
+    assert spoken(capsys, "complete", numbers / "run", numbers / "t.csv", *common, "--out", out)[0] == 0
+    after = parsed(out.read_text())
+    assert [r[:2] for r in after] == [r[:2] for r in before]
+    assert spoken(capsys, "complete", numbers / "run", *common, "--out", out)[0] == 0
+    own = {r[0]: r[1] for r in before[1:]}
+    after = parsed(out.read_text())[1:]
+    assert len(after) == 6
+    assert all(own[r[0]] == r[1] for r in after)
+    test = data.load_rows(numbers / "t.csv", split="test", columns=Columns("auto", drop="id"))
+    rest = data.read_table(numbers / "t.csv", split="test")
+    schema = data.load(numbers / "t.csv", columns=Columns("auto", drop="id")).schema
+    np.testing.assert_array_equal(schema.encode(rest.names, rest.cells, "it"), test.unpack())
+
+
+# ---------------------------------------------------------------- outputs
+
+
+OUTPUTS = {
+    "compress": lambda run, x, out: ["compress", run, x, out],
+    "complete": lambda run, x, out: ["complete", run, x, "--out", out],
+    "encode": lambda run, x, out: ["encode", run, x, "--out", out],
+    "reconstruct": lambda run, x, out: ["encode", run, x, "--out", x.parent / "h.npy", "--reconstruct", out],
+    "decompress": lambda run, x, out: ["decompress", run, x, out],
+}
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_no_output_over_its_input_a_folder_or_a_pipe(command, words, tmp_path, capsys):
+    x = tmp_path / "x.csv"
+    x.write_text("".join((words / "t.csv").read_text().splitlines(keepends=True)[:20]))
+    before = x.read_bytes()
+    (tmp_path / "link.csv").symlink_to(x)
+    (tmp_path / "hard.csv").hardlink_to(x)
+    (tmp_path / "folder.csv").mkdir()
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "null.csv").symlink_to("/dev/null")
+    names = {
+        "x.csv": "itself an input",
+        "link.csv": "itself an input",
+        "hard.csv": "itself an input",
+        "folder.csv": "is a folder",
+        "pipe.csv": "a device or a pipe",
+        "null.csv": "a device or a pipe",
+    }
+    held = sorted(p.name for p in tmp_path.iterdir())
+    for name, why in names.items():
+        status, _, err = spoken(capsys, *OUTPUTS[command](words / "run", x, tmp_path / name))
+        assert status == 2
+        assert why in err
+        assert err.count("\n") == 1
+    assert x.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == held
+    assert (tmp_path / "pipe.csv").is_fifo()
+
+
+def test_no_output_over_the_model_or_another_output(words, tmp_path, capsys):
+    model = words / "run" / "model.safetensors"
+    before = model.read_bytes()
+    assert "itself an input" in spoken(capsys, "compress", model, words / "t.csv", model)[2]
+    a = tmp_path / "a.npy"
+    assert "two outputs" in spoken(capsys, "sample", model, "--out", a, "--log-prob", a)[2]
+    assert "two outputs" in spoken(capsys, "encode", model, words / "t.csv", "--out", a, "--reconstruct", a)[2]
+    assert model.read_bytes() == before
+    assert not a.exists()
+
+
+def test_pipes_and_devices_are_not_read(words, tmp_path, capsys):
+    os.mkfifo(tmp_path / "p.csv")
+    for command in ("compress", "complete", "encode"):
+        argv = OUTPUTS[command](words / "run", tmp_path / "p.csv", tmp_path / "out.csv")
+        status, _, err = spoken(capsys, *argv)
+        assert status == 2
+        assert "a device or a pipe" in err
+
+
+def test_a_header_with_commas_is_quoted(words, tmp_path, capsys):
+    path = tmp_path / "r.csv"
+    argv = ["encode", words / "run", words / "t.csv", "--out", tmp_path / "h.npy", "--reconstruct", path]
+    assert spoken(capsys, *argv)[0] == 0
+    rows = parsed(path.read_text())
+    assert {len(r) for r in rows} == {len(rows[0])}
+    assert 'kind=say "hi"' in rows[0]
