@@ -144,7 +144,8 @@ def _held(layer, c, x, missing, key):
 
     def decide(log_w, j, a):
         y = jnp.where(missing[j], (u[j] < jax.nn.sigmoid(a)).astype(x.dtype), x[j])
-        return log_w + jnp.where(missing[j], 0, y * a - softplus(a)), y
+        unseen = missing[j] | (j >= layer.n)  # where units are decided side by side, n stands for no unit
+        return log_w + jnp.sum(jnp.where(unseen, 0, y * a - softplus(a))), y
 
     return layer.chain(decide, jnp.zeros(()), c)
 
