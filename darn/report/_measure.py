@@ -1,6 +1,8 @@
 """What the report page shows of a run, as arrays: a model and its rows in, plain numbers out."""
 
+import inspect
 import json
+import math
 from dataclasses import dataclass, field
 
 import equinox as eqx
@@ -8,11 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.data import Rows
 from darn.inference import likelihood, sampling
 from darn.inference.likelihood import Likelihood
 from darn.inference.objective import description_length
-from darn.layers import AbstractAutoregressive, Factorial
 from darn.model import Stack
 from darn.nn import softplus
 from darn.runs.folder import Run
@@ -54,13 +54,28 @@ def scored(run: Run, *, split: str = "test", limit: int = 1000, n_samples=200, r
 
 
 def history(run: Run) -> list[dict]:
-    """The lines of metrics.jsonl; none where a model file stands alone."""
+    """The lines of metrics.jsonl; none for a model file alone, or where a line is not as training writes it."""
     folder = run.path.parent if run.path.name == "model.safetensors" else run.path
     path = folder / "metrics.jsonl"
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    except (OSError, ValueError):  # cut short by a full disk: the page does without
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    except (OSError, ValueError, RecursionError):  # cut short by a full disk: the page does without
         return []
+    names = ["bound", "x_given_h"] + (["weighted"] if run.recipe.weighted else [])
+    by_layer = ["h"] + (["active"] if run.recipe.sparsity else [])
+    return lines if all(_is_look(line, names, by_layer, run.model.n_layers) for line in lines) else []
+
+
+def _is_look(line, names, by_layer, n_layers: int) -> bool:
+    """Whether a line of metrics.jsonl has the numbers that the charts show."""
+    try:
+        valid = line["valid"]
+        layers = [valid[name] for name in by_layer]
+        numbers = [line["epoch"], line["train"]["bound"], *(valid[name] for name in names), *sum(layers, [])]
+        right = all(isinstance(v, list) and len(v) == n_layers for v in layers)
+        return right and all(type(v) in (int, float) for v in numbers) and math.isfinite(line["epoch"])
+    except (KeyError, TypeError):
+        return False
 
 
 @eqx.filter_jit
@@ -90,38 +105,42 @@ def lengths(model: Stack, x, context=None, *, seed: int = 0) -> tuple[np.ndarray
     return x_given_h, h
 
 
+def _logits(layer, y, c):
+    """All logits of a layer, y given."""
+    # Until every layer takes y: a factorial one does not.
+    return layer.logits(y, c) if "y" in inspect.signature(layer.logits).parameters else layer.logits(c)
+
+
+def _n_orders(layer) -> int:
+    """How many orders of its units a layer averages over."""
+    return len(getattr(layer, "orders", (0,)))
+
+
 @eqx.filter_jit
 def _unit_costs(model, x, context, key, start):
     def one(x, context, key):
         h = model.encode(x, context, key=key)
         layer, c = model.decoder[0].layer, model.above(0, h, context)
-        a = layer.logits(c) if isinstance(layer, Factorial) else layer.logits(x, c)
+        a = _logits(layer, x, c)
         return softplus(a) - x * a
 
     return (jax.vmap(one)(x, context, sampling.row_keys(key, start, len(x))),)
 
 
 def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | None:
-    """The nats that each visible unit costs, (n_x,): the parts of L(x|h) in the mean over rows.
+    """The nats that each visible unit costs, (n_x,): the parts of L(x|h), averaged over rows.
 
-    None for a layer that averages over orderings: there a unit has no cost of its own.
+    None for a layer that averages over several orders: there a unit has no cost of its own.
     """
-    if not isinstance(model.decoder[0].layer, Factorial | AbstractAutoregressive):
+    if _n_orders(model.decoder[0].layer) > 1:
         return None
     key = jax.random.fold_in(jax.random.key(seed), 2)
     size = max(1, 4_000_000 // model.decoder[0].layer.width)
     return _by_chunks(lambda x, c, start: _unit_costs(model, x, c, key, start), x, context, size)[0].mean(axis=0)
 
 
-def independent_nll(rows: Rows, x: np.ndarray) -> float:
-    """-log p under one Bernoulli a column with the means of `rows`: what a model has to beat."""
-    p = (rows.mean() * len(rows) + 1) / (len(rows) + 2)
-    mean = np.mean(x, axis=0, dtype=np.float64)
-    return float(-(mean * np.log(p) + (1 - mean) * np.log1p(-p)).sum())
-
-
 def draws(s: Scored, *, seed: int = 1) -> sampling.Samples:
-    """Samples; where the model needs a context, under those of the scored rows in turn."""
+    """Samples; a model with a context gets those of the scored rows, one after the other."""
     context = None if s.context is None else s.context[np.arange(SAMPLES) % len(s.context)]
     return sampling.sample(s.run.model, SAMPLES, seed=seed, context=context)
 
