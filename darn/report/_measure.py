@@ -71,7 +71,8 @@ def _is_look(line, names, by_layer, n_layers: int) -> bool:
     try:
         valid = line["valid"]
         layers = [valid[name] for name in by_layer]
-        numbers = [line["epoch"], line["train"]["bound"], *(valid[name] for name in names), *sum(layers, [])]
+        numbers = [line["epoch"], line["train"]["bound"], *(valid[name] for name in names)]
+        numbers += [v for layer in layers for v in layer]
         right = all(isinstance(v, list) and len(v) == n_layers for v in layers)
         return right and all(type(v) in (int, float) for v in numbers) and math.isfinite(line["epoch"])
     except (KeyError, TypeError):
