@@ -66,8 +66,8 @@ class View:
 
     def __init__(self, run):
         self.n = run.model.n_x
-        shape = run.shape
-        self.image = shape is not None and shape[0] * shape[1] == self.n
+        shape: tuple[int, int] = run.shape or (0, 0)
+        self.image = shape[0] * shape[1] == self.n
         self.shape = shape if self.image else (1, self.n)
         columns = run.columns
         self.columns = [text_of(c) for c in columns] if columns and len(columns) == self.n else None
