@@ -63,7 +63,7 @@ class Driver:
     results: Path
     runs: Path
     protocol: Protocol
-    again: bool = False  # make rows again that are there already
+    again: bool = False  # make rows again that exist already
     tiny: bool = False  # small networks, few epochs: to see that it runs
     progress: bool = True
 

@@ -1,4 +1,4 @@
-"""How a row is scored: the paper's protocol, the quick figure, the work of an RBM's log Z."""
+"""How a row is scored: the paper's protocol, the quick figure, baselines, the likelihood of an RBM."""
 
 import dataclasses
 import lzma
@@ -32,7 +32,7 @@ class Protocol:
 
     @staticmethod
     def default(n_samples: int | None = None, repeats: int = 10, method: str = "auto") -> "Protocol":
-        """The paper's protocol; 1,000 samples on a CPU unless told otherwise."""
+        """The paper's protocol; 1,000 samples on a CPU by default."""
         if n_samples is None:
             n_samples = 1000 if jax.default_backend() == "cpu" else 100_000
         return Protocol(n_samples, repeats, method=method)
