@@ -128,6 +128,17 @@ def test_the_papers_rows_agree_with_the_recipes():
     assert RECIPES["eonade2-mnist"].n_nade == (500, 500)
 
 
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("fvsbn", 6 + 6 * 5 // 2),  # biases, and a triangle
+        ("on a grid, fvsbn", 6 + 2 * 2 * 4),  # in each of four phases, three cells above and one to the left
+    ],
+)
+def test_parameters_are_the_weights_in_use(name, n):
+    assert scoring.n_parameters(make_model(name)[0]) == n
+
+
 # ---------------------------------------------------------------- tables and claims
 
 
