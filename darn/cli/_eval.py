@@ -66,7 +66,7 @@ def _evaluate_rbm(args, stored: dict | None) -> None:
     if args.data or args.per_row or args.baselines or args.split not in (None, "test"):
         raise DarnError(f"{args.model} is a restricted Boltzmann machine: it is scored on its own test rows as a whole")
     from darn.paper.results import quick_line
-    from darn.paper.run import score_rbm
+    from darn.paper.scoring import score_rbm
 
     chains = 100 if args.quick else args.samples
     found = score_rbm(args.model, chains, args.samples, every=args.every, seed=args.seed)
