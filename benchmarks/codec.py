@@ -235,7 +235,7 @@ def random_rows(rng: np.random.Generator, codec_, n_x: int) -> np.ndarray:
     x = (rng.random((rows, n_x)) < rng.random()).astype(np.uint8)
     if kind == 2 and rows:  # each unit at its less probable value, some code being given
         h = tuple((rng.random((rows, n)) < 0.5).astype(np.uint8) for n in codec_.twin.n_h)
-        x = codec_.evaluate.walk("p", 0, rows, None, h, lambda a: (a <= 0).astype(np.uint8))
+        x = codec_.evaluate.walk("p", 0, rows, None, h, lambda _, a: (a <= 0).astype(np.uint8))
     return x
 
 

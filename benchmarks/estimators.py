@@ -68,7 +68,7 @@ def description_length(model, x):
     """The expected description length of one row, by enumeration."""
     codes = jnp.asarray(list(product((0.0, 1.0), repeat=sum(model.n_h))))
     codes = tuple(jnp.split(codes, np.cumsum(model.n_h)[:-1], axis=1))
-    log_q = jax.vmap(lambda h: model.log_q(h, x))(codes)
+    log_q = jax.vmap(lambda h: model.log_q(x, h))(codes)
     return jnp.sum(jnp.exp(log_q) * (log_q - jax.vmap(lambda h: model.log_p(x, h))(codes)))
 
 

@@ -11,7 +11,6 @@ from jax import lax
 from benchmarks.measure import Comparison, Way, faster
 from darn import zoo
 from darn.inference import sampling
-from darn.layers import AbstractAutoregressive
 
 
 def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
@@ -68,8 +67,11 @@ def unit_by_unit(layer, key, batch: int) -> Way:
     @jax.jit
     def draw(layer, key):
         def one(u):
-            decide = lambda carry, j, a: (carry, (u[j] < jax.nn.sigmoid(a)).astype(a.dtype))  # noqa: E731
-            return AbstractAutoregressive.chain(layer, decide, None)[0]
+            def unit(a, j):
+                y_j = (u[j] < jax.nn.sigmoid(a[j])).astype(a.dtype)
+                return a + layer.W.outgoing(j) * y_j, y_j
+
+            return lax.scan(unit, layer.start(), jnp.arange(layer.n))[1]
 
         return jax.vmap(one)(jax.random.uniform(key, (batch, layer.n)))
 

@@ -76,7 +76,7 @@ def importance_row(n_samples: int, seed: int):
     def log_p(model, x, i):
         def log_weight(key):
             h = model.encode(x, key=key)
-            return model.log_p(x, h) - model.log_q(h, x)
+            return model.log_p(x, h) - model.log_q(x, h)
 
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), i), n_samples)
         return logsumexp(jax.vmap(log_weight)(keys)) - jnp.log(n_samples)

@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Density
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
+from darn.batching import cut
 from darn.config import Architecture
 from darn.data import Rows
 from darn.errors import DarnError
@@ -305,7 +306,7 @@ def _plain(value):
 def _padded(X: np.ndarray) -> np.ndarray:
     """X made at least `LEAST` rows long, or a power of two up to a thousand, by repeating its last row."""
     size = min(1 << max(len(X) - 1, LEAST - 1).bit_length(), max(len(X), 1024))
-    return sampling.pad_rows(X, size)
+    return cut(X, 0, len(X), size)
 
 
 def _distinct(X: np.ndarray, weight) -> tuple[np.ndarray, np.ndarray]:
@@ -337,4 +338,4 @@ def _padded_rows(values: np.ndarray, weight: np.ndarray, n: int, batch: int) -> 
     N = len(values)
     size = LEAST if N <= LEAST else -(-N // batch) * batch
     weight = np.concatenate([weight, np.zeros(size - N)]).astype(np.float32)
-    return Rows(sampling.pad_rows(values, size), n, weights=weight)
+    return Rows(cut(values, 0, N, size), n, weights=weight)

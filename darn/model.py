@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import Estimator, bernoulli
-from darn.layers import AbstractBinaryLayer, Factorial
-from darn.nn import AbstractMap
+from darn.layers import AbstractBinaryLayer
+from darn.nn import AbstractMap, register
 
 
+@register("conditional")
 class Conditional(eqx.Module):
     """A layer under a deterministic net: d = net(parents), then p(y | d); Eqs. (9) and (10)."""
 
@@ -27,6 +28,7 @@ class Conditional(eqx.Module):
         return c if self.net is None else self.net(c)
 
 
+@register("stack")
 class Stack(eqx.Module):
     """A DARN: decoder p(x, h) and encoder q(h | x) over n_layers stochastic layers, Eqs. (7) and (8).
 
@@ -62,10 +64,10 @@ class Stack(eqx.Module):
         return len(self.encoder)
 
     @property
-    def width(self) -> int:
+    def row_floats(self) -> int:
         """Floats of the widest array that one row takes: how many rows fit into memory follows from it."""
         parts = (*self.decoder, *self.encoder)
-        return max(max(part.layer.width, 0 if part.net is None else part.net.width) for part in parts)
+        return max(max(part.layer.row_floats, 0 if part.net is None else part.net.row_floats) for part in parts)
 
     def above(self, l: int, h: Sequence[Array], context: Array | None = None) -> Array | None:
         """What decoder[l]'s layer is given."""
@@ -96,39 +98,46 @@ class Stack(eqx.Module):
             h = (*h, self.encoder[k].layer.sample(c, key=key_k, bit=bit))
         return h
 
-    def log_q_layers(self, h: Sequence[Array], x: Array, context: Array | None = None) -> tuple[Array, ...]:
+    def log_q_layers(self, x: Array, h: Sequence[Array], context: Array | None = None) -> tuple[Array, ...]:
         """log q(h^k | layers below) for k = 1..n_layers."""
         return tuple(part.layer.log_prob(h[k], self.below(k, x, h, context)) for k, part in enumerate(self.encoder))
 
     def log_p_layers(
-        self,
-        x: Float[Array, " n_x"],
-        h: Sequence[Array],
-        context: Array | None = None,
-        *,
-        key: PRNGKeyArray | None = None,
+        self, x: Float[Array, " n_x"], h: Sequence[Array], context: Array | None = None
     ) -> tuple[Array, ...]:
-        """log p(h^l | layers above) for l = 0..n_layers, h^0 = x. `key`: see `AbstractBinaryLayer.log_prob`."""
-        keys = [None] * len(self.decoder) if key is None else jax.random.split(key, len(self.decoder))
-        return tuple(
-            part.layer.log_prob(y, self.above(l, h, context), key=keys[l])
-            for l, (part, y) in enumerate(zip(self.decoder, (x, *h)))
-        )
+        """log p(h^l | layers above) for l = 0..n_layers, h^0 = x."""
+        parts = enumerate(zip(self.decoder, (x, *h)))
+        return tuple(part.layer.log_prob(y, self.above(l, h, context)) for l, (part, y) in parts)
 
-    def log_q(self, h, x, context=None):
+    def training_log_p_layers(
+        self, x: Float[Array, " n_x"], h: Sequence[Array], context: Array | None = None, *, key: PRNGKeyArray
+    ) -> tuple[Array, ...]:
+        """`log_p_layers` for training: layers may give an estimate instead, see `AbstractBinaryLayer`."""
+        parts = enumerate(zip(self.decoder, (x, *h), jax.random.split(key, len(self.decoder))))
+        return tuple(part.layer.training_log_prob(y, self.above(l, h, context), key=k) for l, (part, y, k) in parts)
+
+    def log_q(self, x: Array, h: Sequence[Array], context: Array | None = None) -> Float[Array, ""]:
         """log q(h | x), Eq. (4)."""
-        return sum(self.log_q_layers(h, x, context), start=jnp.zeros(()))
+        return sum(self.log_q_layers(x, h, context), start=jnp.zeros(()))
 
-    def log_p(self, x, h=(), context=None):
+    def log_p(self, x: Array, h: Sequence[Array] = (), context: Array | None = None) -> Float[Array, ""]:
         """log p(x, h)."""
         return sum(self.log_p_layers(x, h, context), start=jnp.zeros(()))
 
-    def entropy_layers(self, h: Sequence[Array], x: Array, context: Array | None = None) -> tuple[Array, ...]:
-        """The entropy of each q(h^k | layers below) in closed form; every encoder layer must be factorial."""
-        layers = [part.layer for part in self.encoder]
-        if not all(isinstance(layer, Factorial) for layer in layers):
-            raise ValueError("the entropy is in closed form for factorial encoders only")
-        return tuple(layer.entropy(self.below(k, x, h, context)) for k, layer in enumerate(layers))  # type: ignore[attr-defined]
+    def log_prior(self, h: Sequence[Array], context: Array | None = None) -> Float[Array, ""]:
+        """log p(h)."""
+        parts = enumerate(zip(self.decoder[1:], h), start=1)
+        each = (part.layer.log_prob(y, self.above(l, h, context)) for l, (part, y) in parts)
+        return sum(each, start=jnp.zeros(()))
+
+    def entropy_layers(self, x: Array, h: Sequence[Array], context: Array | None = None) -> tuple[Array, ...]:
+        """The entropy of each q(h^k | layers below) in closed form; every encoder layer must have one."""
+        return tuple(part.layer.entropy(self.below(k, x, h, context)) for k, part in enumerate(self.encoder))
+
+    @property
+    def trains_by_estimate(self) -> bool:
+        """Whether some layer of the decoder trains on an estimate of its log-probability."""
+        return any(part.layer.trains_by_estimate for part in self.decoder)
 
     def sample(
         self, context: Array | None = None, *, key: PRNGKeyArray, h: Sequence[Array] = ()

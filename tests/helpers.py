@@ -218,16 +218,16 @@ _LAYERS = {
     "eonade, deep": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key),
     "mixture": lambda n_c, key: Mixture(6, n_c, n_components=3, key=key),
 }
-# Layers over valid rows alone; their laws are in test_onehot.py, since those of all layers want every row possible.
 GROUPS = (3, 1, 2, 2)
-ONE_HOT = {
+_LAYERS |= {
     "one-hot factorial": lambda n_c, key: OneHot(Factorial(8, n_c, key=key), GROUPS),
     "one-hot linear": lambda n_c, key: OneHot(with_block(LinearAutoregressive(8, n_c, key=key), 3), GROUPS),
     "one-hot nade": lambda n_c, key: OneHot(NADE(8, n_c, n_hidden=(4,), key=key), GROUPS),
     "one-hot mixture": lambda n_c, key: OneHot(Mixture(8, n_c, n_components=3, key=key), GROUPS),
+    "one-hot grid": lambda n_c, key: OneHot(_over_grid(n_c, key, (2, 4, 1), 3, 2, 2, 1), GROUPS),
 }
 LAYERS = {name + (" | c" if n_c else ""): partial(f, n_c) for name, f in _LAYERS.items() for n_c in (0, N_C)}
-AUTOREGRESSIVE = [name for name in LAYERS if not name.startswith(("factorial", "eonade"))]
+ONE_HOT = [name for name in LAYERS if name.startswith("one-hot")]  # over valid rows alone
 
 
 @lru_cache
@@ -312,7 +312,7 @@ def split_code(model, codes):
 def _joint(model, context, x, codes):
     def pair(x, code):
         h = tuple(jnp.split(code, np.cumsum(model.n_h)[:-1])) if model.n_h else ()
-        return model.log_p(x, h, context), model.log_q(h, x, context)
+        return model.log_p(x, h, context), model.log_q(x, h, context)
 
     return jax.vmap(jax.vmap(pair, (None, 0)), (0, None))(x, codes)
 

@@ -146,7 +146,37 @@ def mixture(layer, y, c):
     return math.log(sum(weights[k] * math.exp(_bits(y, sigmoid(base + f64(layer.B)[k]))) for k in range(K)))
 
 
+def one_hot(layer, y, c):
+    """The chain rule over the inner layer, without the units that their group has settled."""
+    table = _prefixes(layer.layer, None if c is None else tuple(c))
+    total, j = 0.0, 0
+    for size in layer.groups:
+        group = y[j : j + size]
+        if size > 1 and group.sum() != 1:
+            return -math.inf
+        for i in range(size):
+            settled = size > 1 and (group[:i].any() or i == size - 1)
+            if not settled:
+                total += table[tuple(y[: j + i + 1])] - table[tuple(y[: j + i])]
+        j += size
+    return total
+
+
+_TABLES = {}
+
+
+def _prefixes(layer, c):
+    """log p of the first units of every y, by summing over the units that follow."""
+    if id(layer) not in _TABLES:
+        p = {y: math.exp(log_prob(layer, y, c)) for y in itertools.product((0.0, 1.0), repeat=layer.n)}
+        for n in range(layer.n - 1, -1, -1):
+            p |= {y: p[*y, 0.0] + p[*y, 1.0] for y in itertools.product((0.0, 1.0), repeat=n)}
+        _TABLES[id(layer)] = layer, {y: math.log(v) for y, v in p.items()}  # the layer too, so that no other has its id
+    return _TABLES[id(layer)][1]
+
+
 LAYERS = {
+    "OneHot": one_hot,
     "Factorial": factorial,
     "LinearAutoregressive": linear,
     "NADE": nade,
@@ -208,6 +238,52 @@ def expected_description_length(model, x, context=None):
         q = log_q(model, h, x, context)
         total += math.exp(q) * (q - log_p(model, x, h, context))
     return total
+
+
+# ---------------------------------------------------------------- work
+
+
+class Counter:
+    """Weights multiplied with a real value, and weights added because a bit is on, one by one."""
+
+    def __init__(self):
+        self.multiplied = self.added = 0
+
+    def product(self, W, v):
+        if all(e in (0, 1) for e in v):
+            self.added += sum(len(W) for e in v if e)
+        else:
+            self.multiplied += len(W) * len(v)
+        return W @ v
+
+    def net(self, net, v):
+        for f in () if net is None else net.maps:
+            if hasattr(f, "W"):
+                self.product(f64(f.W), v)
+            v = apply(f, v)
+        return v
+
+
+def work(model, x, h):
+    """What drawing (x, h) takes by ancestral sampling, no work being done for a bit that is off."""
+    count, levels = Counter(), [x, *h]
+    for l, part in enumerate(model.decoder):
+        above = levels[l + 1 :] if model.skip else levels[l + 1 : l + 2]
+        c = count.net(part.net, np.concatenate([f64(v) for v in above])) if above else None
+        layer = getattr(part.layer, "core", part.layer)
+        for U in (getattr(layer, "U", None), getattr(layer, "A", None)):
+            if U is not None:
+                count.product(f64(U.W), c)
+        for j, y in enumerate(levels[l]):
+            if hasattr(
+                layer, "V"
+            ):  # NADE: a hidden layer read out for every unit, and written to by every one that is on
+                count.net(layer.net, np.full(layer.V.shape[1], 0.5))
+                count.multiplied += layer.R.shape[1]
+                count.added += layer.V.shape[1] * (int(y) + (layer.M is not None))
+            elif hasattr(layer, "W") and y:
+                count.added += layer.n - 1 - j
+    return count
 
 
 # ---------------------------------------------------------------- optimiser

@@ -121,7 +121,7 @@ def expected_loss(model, x, warm=1.0):
 
     def one(code):
         h = tuple(jnp.split(code, np.cumsum(model.n_h)[:-1]))
-        q = model.log_q(h, x)
+        q = model.log_q(x, h)
         price = sum(p * jnp.sum(v) for p, v in zip(PRICE, h))
         x_given_h, *above = model.log_p_layers(x, h)
         return jnp.exp(q) * (warm * (q - sum(above)) - x_given_h + price)
@@ -263,7 +263,7 @@ def weighted_bound(model, x, warm=1.0):
 
     def logs(code):
         h = tuple(jnp.split(code, np.cumsum(model.n_h)[:-1]))
-        return model.log_q(h, x), *model.log_p_layers(x, h)
+        return model.log_q(x, h), *model.log_p_layers(x, h)
 
     log_q, log_x, *log_h = jax.vmap(logs)(codes)
     log_w = log_x + sum(log_h) - log_q

@@ -260,7 +260,7 @@ def test_summary_is_plain():
 def test_many_codes_are_summed_in_pieces(monkeypatch):
     """The sum over codes streams: pieces of it give what the whole gives."""
     model, x, _ = everything("3")
-    monkeypatch.setattr(Stack, "width", property(lambda model: 1 << 18))  # room for 64 pairs at a time
+    monkeypatch.setattr(Stack, "row_floats", property(lambda model: 1 << 18))  # room for 64 pairs at a time
     found = exact(model, x)
     np.testing.assert_allclose(found.log_p, exactly("3").log_p, rtol=1e-5)
     np.testing.assert_allclose(found.row_bound, exactly("3").row_bound, rtol=1e-5)

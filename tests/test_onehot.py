@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import GROUPS, N_C, ONE_HOT, P_VALUE, chi_square, number, randomised, states
-from jax import lax
+from helpers import GROUPS, ONE_HOT, make_layer, states
+from test_layers import look
 
 from darn.config import Architecture
 from darn.inference import likelihood, sampling
@@ -23,55 +23,15 @@ def valid(rows):
     return np.all([p.sum(axis=1) == 1 for p in parts if p.shape[1] > 1], axis=0)
 
 
-@eqx.filter_jit
-def observe(layer, c, rows, keys):
-    def walk(y):
-        step = lambda state, j: (layer.write(state, j, y[j]), layer.read(state, j))  # noqa: E731
-        return lax.scan(step, layer.start(c), jnp.arange(layer.n))[1]
-
-    weights, static = eqx.partition(layer, eqx.is_inexact_array)
-    return {
-        "log_prob": jax.vmap(lambda y: layer.log_prob(y, c))(rows),
-        "logits": jax.vmap(lambda y: layer.logits(y, c))(rows),
-        "walk": jax.vmap(walk)(rows),
-        "sample": jax.vmap(lambda key: layer.sample(c, key=key))(keys),
-        "most_probable": layer.most_probable(c)[0],
-        "slope": jax.vmap(jax.grad(lambda w, y: eqx.combine(w, static).log_prob(y, c)), (None, 0))(weights, rows[::17]),
-    }
-
-
-@pytest.fixture(scope="module", params=[(name, n_c) for name in ONE_HOT for n_c in (0, N_C)], ids=str)
-def seen(request):
-    name, n_c = request.param
-    seed = sorted(ONE_HOT).index(name)
-    layer = randomised(ONE_HOT[name](n_c, jax.random.key(0)), seed)
-    c = jnp.asarray(np.random.default_rng(seed).normal(size=n_c), jnp.float32) if n_c else None
-    keys = jax.random.split(jax.random.key(1), 10_000)
-    return jax.tree.map(np.asarray, observe(layer, c, jnp.asarray(ROWS), keys))
-
-
-def test_sums_to_one_over_the_valid_rows(seen):
+@pytest.mark.parametrize("name", ONE_HOT)
+def test_only_valid_rows_are_possible(name):
+    """That samples follow log p, and the rest, are laws of all layers: test_layers.py."""
+    _, _, seen = look(name)
     p = np.exp(seen["log_prob"].astype(np.float64))
     assert np.all(p[~valid(ROWS)] == 0)
     assert np.all(p[valid(ROWS)] > 0)
-    assert abs(p.sum() - 1) < 1e-5
-
-
-def test_samples_are_valid_and_of_that_distribution(seen):
     assert valid(seen["sample"]).all()
-    ok = valid(ROWS)
-    cell = np.cumsum(ok) - 1
-    assert chi_square(cell[number(seen["sample"])], np.exp(seen["log_prob"][ok].astype(np.float64))) > P_VALUE
-
-
-def test_walking_reads_the_same_logits(seen):
-    ok = valid(ROWS)
-    np.testing.assert_allclose(seen["walk"][ok], seen["logits"][ok], rtol=1e-4, atol=1e-4)
-
-
-def test_the_most_probable_is_valid_and_slopes_are_finite(seen):
-    assert valid(seen["most_probable"][None]).all()
-    assert all(np.isfinite(v).all() for v in jax.tree.leaves(seen["slope"]))
+    assert valid(seen["most_probable"][0][None]).all()
 
 
 @pytest.mark.parametrize("visible", ["factorial", "linear"])
@@ -92,9 +52,9 @@ def test_a_stack_starts_at_the_means_and_survives_a_file(visible, tmp_path):
 
 
 def test_refusals():
-    layer = ONE_HOT["one-hot linear"](0, jax.random.key(0)).layer
+    layer = make_layer("one-hot linear")[0].layer
     for bad in ((3, 4), (8, 0)):
         with pytest.raises(ValueError, match="sum to the units"):
             OneHot(layer, bad)
-    with pytest.raises(ValueError, match="factorial or autoregressive"):
+    with pytest.raises(ValueError, match="one order"):
         OneHot(EoNADE(8, n_hidden=(3,), key=jax.random.key(0)), GROUPS)

@@ -5,9 +5,9 @@ from darn.codec._bytes import Reader as Reader
 from darn.codec._bytes import varint as varint
 from darn.codec._container import read_head as read_head
 from darn.codec._cost import rounding_cost as rounding_cost
-from darn.codec._fixed_point import twin as twin
 from darn.codec._rows import Accounts as Accounts
 from darn.codec._rows import RowCodec as RowCodec
 from darn.codec._rows import compress as compress
 from darn.codec._rows import decompress as decompress
 from darn.codec._rows import inspect as inspect
+from darn.codec._twin import twin as twin

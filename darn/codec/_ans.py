@@ -7,14 +7,14 @@ is compiled (`benchmarks/codec.py` has the figures against vectorised NumPy and 
 import numba
 import numpy as np
 
-from darn.codec import _tables
+from darn.nn import sigmoid_table
 
 BITS = 28  # of a probability
 STEP_BITS = 9  # logits are rounded to multiples of 2^-9, at a cost below 1e-7 nats a bit
 REACH = 20  # and clipped to +-20: beyond, a probability is one unit of 2^-28
 
 # Probability of a 1 for each rounded logit, and the length in bits of a 1 and of a 0 (for the accounts only).
-FREQUENCY = _tables.sigmoid(STEP_BITS, REACH, BITS)
+FREQUENCY = sigmoid_table(STEP_BITS, REACH, BITS)
 LENGTH = np.stack([BITS - np.log2(f.astype(np.float64)) for f in ((1 << BITS) - FREQUENCY, FREQUENCY)])
 
 _ONE, _LEAST = 1 << BITS, 1 << 32

@@ -15,7 +15,7 @@ ROWS = 512  # enough: the two lengths are of the same rows and codes, so that th
 
 @eqx.filter_jit
 def _float_lengths(model: Stack, x, h):
-    return jax.vmap(lambda x, h: model.log_q(h, x) - model.log_p(x, h))(x, h)
+    return jax.vmap(lambda x, h: model.log_q(x, h) - model.log_p(x, h))(x, h)
 
 
 def rounding_cost(model: Stack, twin: Stack, x: np.ndarray) -> float:

@@ -15,8 +15,8 @@ from threadpoolctl import ThreadpoolController
 from darn.codec import _blocks
 from darn.codec._bytes import Damaged
 from darn.codec._container import Block, End, Head, block_bytes, read_blocks, read_head
-from darn.codec._fixed_point import fingerprint, twin
 from darn.codec._stack import BATCH, Lengths, StackCodec
+from darn.codec._twin import fingerprint, twin
 from darn.errors import DarnError
 from darn.model import Stack
 
@@ -143,7 +143,7 @@ class RowCodec:
     def _stack_codec(self, most_rows: int) -> StackCodec:
         # No larger than what there is to evaluate: a small file should not pay for a large program. And what fits into
         # some memory: a frame of a game takes half a million floats.
-        most = max(min(self.batch, (1 << 25) // self.model.width), 1)
+        most = max(min(self.batch, (1 << 25) // self.model.row_floats), 1)
         return StackCodec(self.twin, min(most, next((n for n in (8, 64) if most_rows <= n), most)))
 
     def _in_order(self, f, items):

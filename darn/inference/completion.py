@@ -20,13 +20,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 from jax.nn import logsumexp
 
-from darn.batching import chunks, pad_rows, row_keys
+from darn.batching import map_rows, row_keys, rows_within
 from darn.errors import DarnError
 from darn.inference import likelihood
-from darn.layers import AbstractAutoregressive, EoNADE, Factorial, OneHot
 from darn.model import Stack
 from darn.nn import softplus
 
@@ -45,7 +45,7 @@ class Completions:
 
 
 @dataclass(frozen=True)
-class Conditional:
+class ConditionalLikelihood:
     """log p(x_missing | x_observed) of rows whose missing values are known, nats."""
 
     log_p: np.ndarray  # (N,)
@@ -59,21 +59,38 @@ def holes(x, missing=None) -> tuple[np.ndarray, np.ndarray]:
     if x.ndim != 2 or not len(x):
         raise DarnError(f"rows to complete must be a table of at least one row, not of shape {x.shape}")
     nan = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
-    try:
-        mask = nan if missing is None else np.broadcast_to(np.asarray(missing, bool), x.shape) | nan
-    except ValueError:
-        shape = np.asarray(missing).shape
-        raise DarnError(f"the mask has shape {shape}, the rows {x.shape}: give one, or one a row") from None
+    mask = nan if missing is None else nan | _mask(missing, x.shape)
     filled = np.where(nan, 0, x).astype(np.float32)
     if ((filled != 0) & (filled != 1)).any():
         raise DarnError("rows to complete must be 0 and 1, with NaN or a mask where they have holes")
     return filled, mask
 
 
+def _mask(missing, shape: tuple[int, ...]) -> np.ndarray:
+    missing = np.asarray(missing)
+    if missing.dtype != bool:
+        raise DarnError(f"the mask of missing units must be an array of True and False, not of {missing.dtype}")
+    try:
+        return np.broadcast_to(missing, shape)
+    except ValueError:
+        raise DarnError(f"the mask has shape {missing.shape}, the rows {shape}: give one, or one a row") from None
+
+
 def complete(
     model: Stack, x, missing=None, *, n: int = 1, context=None, seed: int = 0, n_samples: int = 100, sweeps: int = 5
 ) -> Completions:
-    """n completions of every row; x: (N, n_x) with NaN, or with `missing` True, where a unit is to be drawn."""
+    """Draws what is missing in rows, given what is seen.
+
+    Args:
+        model: any stack.
+        x: (N, n_x) of 0 and 1; NaN, or `missing`, marks the units to be drawn.
+        missing: an array of bool, for all rows (n_x,) or for each (N, n_x).
+        n: completions of every row.
+        context: (N, n_context), for a model that was trained with one.
+        seed: of all that is drawn.
+        n_samples: codes weighed for every row where they cannot all be enumerated.
+        sweeps: how often the filling that the encoder is fed is refined; see above.
+    """
     x, mask = holes(x, missing)
     if x.shape[1] != model.n_x:
         raise DarnError(f"the rows have {x.shape[1]} columns, the model {model.n_x}: give rows like its own")
@@ -82,25 +99,22 @@ def complete(
     how = _method(model, mask)
     if how == "enumerate":
         return _by_states(model, x, mask, context, n, seed)
-    width = max(part.layer.width for part in (*model.decoder, *model.encoder))
     each = 2 ** sum(model.n_h) if how == "codes" else n_samples
-    size = max(min((1 << 24) // (width * each), 100, len(x)), 1)
-    parts = []
-    for start, count in chunks(len(x), size):
-        here = slice(start, start + count)
-        rows = jnp.asarray(pad_rows(x[here], size)), jnp.asarray(pad_rows(mask[here], size))
-        side = None if context is None else jnp.asarray(pad_rows(np.asarray(context)[here], size), jnp.float32)
-        keys = row_keys(jax.random.key(seed), start, size)
-        found = (_by_codes if how == "codes" else _by_weights)(model, *rows, side, keys, n, each, sweeps)
-        parts.append(jax.tree.map(lambda v, count=count: np.asarray(v)[:count], found))
-    drawn, log_p, ess = jax.tree.map(lambda *v: np.concatenate(v), *parts)
+    size = rows_within(model.row_floats * each, len(x), 100, 1 << 24)
+    program = _by_codes if how == "codes" else _by_weights
+
+    def part(start, x, mask, context):
+        return program(model, x, mask, context, row_keys(jax.random.key(seed), start, size), n, each, sweeps)
+
+    side = None if context is None else np.asarray(context, np.float32)
+    drawn, log_p, ess = map_rows(part, len(x), size, x, mask, side, numbered=True)
     exact = how == "codes"
     return Completions(drawn, log_p.astype(np.float64), "exact" if exact else "importance", None if exact else ess)
 
 
 def conditional(
     model: Stack, x, missing, *, context=None, seed: int = 0, n_samples: int = 1000, sweeps: int = 5
-) -> Conditional:
+) -> ConditionalLikelihood:
     """log p(x_missing | x_observed) = log p(x) - log p(x_observed) of whole rows, of which `missing` is to be guessed.
 
     Where the codes are too many to enumerate, each term is an importance sampling estimate and low in the mean: the
@@ -110,57 +124,46 @@ def conditional(
     seen = complete(model, x, missing, context=context, seed=seed, n_samples=n_samples, sweeps=sweeps)
     whole = likelihood.evaluate(model, x, context=context, n_samples=n_samples, repeats=1, seed=seed)
     both = "exact" if seen.method == whole.method == "exact" else "importance"
-    return Conditional(whole.log_p - seen.log_p_observed, both, seen.ess)
+    return ConditionalLikelihood(whole.log_p - seen.log_p_observed, both, seen.ess)
 
 
 def _method(model: Stack, mask: np.ndarray) -> str:
-    layer = model.decoder[0].layer
     if sum(model.n_h) > likelihood.EXACT_LIMIT:
         return "importance"
-    if isinstance(layer, Factorial):
-        return "codes"
-    if isinstance(layer, OneHot) and isinstance(layer.layer, Factorial):
-        ends = np.cumsum(layer.groups)
-        parts = [mask[:, e - g : e] for e, g in zip(ends, layer.groups)]
-        if all((p.all(axis=1) | ~p.any(axis=1)).all() for p in parts):
-            return "codes"
-    after = np.cumsum(mask, axis=1) > 0
-    if isinstance(layer, AbstractAutoregressive) and not (after & ~mask).any():
+    if model.decoder[0].layer.separates(mask):
         return "codes"
     return "enumerate" if mask.sum(axis=1).max() <= FEW else "importance"
 
 
 def _held(layer, c, x, missing, key):
-    """(a row with its holes drawn, log of the product of what its seen units were worth), along the layer's chain."""
+    """(a row with its holes drawn, log of the product of what its seen units were worth), along the layer's chain.
+
+    Of a layer in several orders one is drawn: in the mean, that is the layer.
+    """
     u = jax.random.uniform(jax.random.fold_in(key, 0), (layer.n,))
-    if isinstance(layer, Factorial):
-        a = layer.logits(c)
-        y = jnp.where(missing, (u < jax.nn.sigmoid(a)).astype(x.dtype), x)
-        return y, jnp.sum(jnp.where(missing, 0, x * a - softplus(a)))
-    if isinstance(layer, EoNADE):  # one of its orders at random: in the mean, that is the layer
-        order = layer.orders[jax.random.randint(jax.random.fold_in(key, 1), (), 0, len(layer.orders))]
-        y, log_w = _held(layer.core.given(c).reordered(order), None, x[order], missing[order], key)
-        return jnp.zeros_like(y).at[order].set(y), log_w
+    order, _ = layer.draw_order(jax.random.fold_in(key, 1))
 
     def decide(log_w, j, a):
-        y = jnp.where(missing[j], (u[j] < jax.nn.sigmoid(a)).astype(x.dtype), x[j])
-        return log_w + jnp.where(missing[j], 0, y * a - softplus(a)), y
+        # `j` may stand for several units side by side, or for none where it is n.
+        hole = missing[j]
+        y = jnp.where(hole, (u[j] < jax.nn.sigmoid(a)).astype(x.dtype), x[j])
+        worth = jnp.where(hole | (j == layer.n), 0, y * a - softplus(a))
+        return log_w + jnp.sum(worth), y
 
-    return layer.chain(decide, jnp.zeros(()), c)
+    return layer.chain(decide, jnp.zeros(()), c, order=order)
 
 
-def _log_prior(model, h, context):
-    """log p(h)."""
-    layers = enumerate(model.decoder[1:], start=1)
-    return sum((part.layer.log_prob(h[l - 1], model.above(l, h, context)) for l, part in layers), start=jnp.zeros(()))
+def _fitted(model: Stack) -> list[int]:
+    """The encoder layers whose biases can be fitted to a row."""
+    return [k for k, part in enumerate(model.encoder) if part.layer.independent]
 
 
 def _shifted(model: Stack, shift) -> Stack:
-    """The model with its factorial encoder layers' biases moved."""
+    """The model with the biases of these encoder layers moved."""
     if not shift:
         return model
-    where = lambda m: [p.layer.b for p in m.encoder if isinstance(p.layer, Factorial)]  # noqa: E731
-    return eqx.tree_at(where, model, [b + s for b, s in zip(where(model), shift)])
+    where = lambda m: [m.encoder[k].layer for k in _fitted(model)]  # noqa: E731
+    return eqx.tree_at(where, model, [layer.shifted(s) for layer, s in zip(where(model), shift)])
 
 
 @eqx.filter_jit
@@ -172,11 +175,11 @@ def _by_codes(model, x, missing, context, keys, n, each, sweeps):
     layer = model.decoder[0].layer
 
     def one(x, missing, context, key):
-        k_h, k_x = jax.random.split(key)
+        k_h, k_w, k_x = jax.random.split(key, 3)
 
         def weigh(code):
             h = split(code)
-            return _log_prior(model, h, context) + _held(layer, model.above(0, h, context), x, missing, k_x)[1]
+            return model.log_prior(h, context) + _held(layer, model.above(0, h, context), x, missing, k_w)[1]
 
         log_w = jax.vmap(weigh)(codes)
         chosen = codes[jax.random.categorical(k_h, log_w, shape=(n,))]
@@ -204,8 +207,8 @@ def _by_weights(model, x, missing, context, keys, n, each, sweeps):
             h = _shifted(model, shift).encode(fed, context, key=k_h)
             y, log_w = _held(layer, model.above(0, h, context), x, missing, k_x)
             # As in training, log q's own weights are held: see `objective.description_length`.
-            log_q = _shifted(model, lax.stop_gradient(shift)).log_q(h, fed, context)
-            return y, log_w + _log_prior(model, h, context) - log_q
+            log_q = _shifted(model, lax.stop_gradient(shift)).log_q(fed, h, context)
+            return y, log_w + model.log_prior(h, context) - log_q
 
         def sweep(y, k):
             return jax.vmap(step)(y, jax.random.split(k, each))[0], None
@@ -218,23 +221,28 @@ def _by_weights(model, x, missing, context, keys, n, each, sweeps):
         def length(shift, k):
             return -jnp.mean(jax.vmap(lambda k: step(mean, k, shift)[1])(jax.random.split(k, FIT_SAMPLES)))
 
-        def improve(carry, k_rate):  # RMSprop
-            shift, square = carry
-            g = jax.grad(length)(shift, k_rate[0])
-            square = jax.tree.map(lambda v, g: 0.9 * v + 0.1 * g * g, square, g)
-            move = lambda s, g, v: s - k_rate[1] * g / jnp.sqrt(v + 1e-6)  # noqa: E731
-            return (jax.tree.map(move, shift, g, square), square), None
-
-        shift = tuple(jnp.zeros(part.layer.n) for part in model.encoder if isinstance(part.layer, Factorial))
+        shift = tuple(jnp.zeros(model.encoder[k].layer.n) for k in _fitted(model))
         if shift:
-            steps = jax.random.split(k_fit, FIT_STEPS), jnp.linspace(0.1, 0.005, FIT_STEPS)
-            shift = lax.scan(improve, (shift, shift), steps)[0][0]
+            shift = _descend(length, shift, k_fit)
         y, log_w = jax.vmap(lambda k: step(mean, k, shift))(jax.random.split(k_last, each))
         chosen = y[jax.random.categorical(k_choice, log_w, shape=(n,))]
         ess = jnp.exp(2 * logsumexp(log_w) - logsumexp(2 * log_w))
         return chosen.astype(jnp.uint8), logsumexp(log_w) - jnp.log(float(each)), ess
 
     return jax.vmap(one)(x, missing, context, keys)
+
+
+def _descend(loss, start, key):
+    """Lowers loss(values, key) from `start` by RMSprop, the steps growing smaller."""
+    rate = optax.linear_schedule(0.1, 0.005, FIT_STEPS - 1)
+    optimizer = optax.rmsprop(rate, decay=0.9, eps=1e-6, eps_in_sqrt=True)
+
+    def step(carry, key):
+        values, state = carry
+        updates, state = optimizer.update(jax.grad(loss)(values, key), state)
+        return (optax.apply_updates(values, updates), state), None
+
+    return lax.scan(step, (start, optimizer.init(start)), jax.random.split(key, FIT_STEPS))[0][0]
 
 
 def _by_states(model, x, mask, context, n, seed) -> Completions:

@@ -10,8 +10,9 @@ import numpy as np
 from jax import lax
 from scipy import stats
 
-from darn.batching import chunks, pad_rows, row_keys
+from darn.batching import map_rows, row_keys, rows_within
 from darn.errors import DarnError
+from darn.inference.sampling import as_floats
 from darn.model import Stack
 
 EXACT_LIMIT = 16  # stochastic units that `evaluate` enumerates unasked, as in the paper
@@ -71,22 +72,29 @@ def method_for(model: Stack) -> str:
     return "exact" if sum(model.n_h) <= EXACT_LIMIT else "importance"
 
 
-def evaluate(model: Stack, x, *, context=None, n_samples: int = 1000, repeats: int = 10, seed: int = 0, **options):
-    """Exact where the code is small enough (or there is none), else importance sampling."""
+def evaluate(
+    model: Stack,
+    x,
+    *,
+    context=None,
+    n_samples: int = 1000,
+    repeats: int = 10,
+    seed: int = 0,
+    rows_at_once: int | None = None,
+    progress=None,
+) -> "Likelihood":
+    """Exact where the code is small enough (or there is none), else importance sampling; see `exact`, `importance`."""
+    options = {"context": context, "rows_at_once": rows_at_once, "progress": progress}
     if method_for(model) == "exact":
-        return exact(model, x, context=context, **options)
-    return importance(model, x, context=context, n_samples=n_samples, repeats=repeats, seed=seed, **options)
+        return exact(model, x, **options)
+    return importance(model, x, n_samples=n_samples, repeats=repeats, seed=seed, **options)
 
 
-def _some(x) -> None:
+def _checked(model: Stack, x) -> None:
+    if np.ndim(x) != 2 or np.shape(x)[1] != model.n_x:
+        raise DarnError(f"rows to score must be of shape (N, {model.n_x}), as the model's own; these are {np.shape(x)}")
     if not len(x):
         raise DarnError("there are no rows to score")
-
-
-def _rows(x, context, start, count, size):
-    rows = jnp.asarray(pad_rows(x[start : start + count], size), jnp.float32)
-    side = None if context is None else jnp.asarray(pad_rows(context[start : start + count], size))
-    return rows, side
 
 
 # ---------------------------------------------------------------- exact
@@ -100,7 +108,7 @@ def _table(model, x, context, first, chunk):
 
     def pair(x, context, code):
         h = tuple(jnp.split(code, sizes)) if n else ()
-        return model.log_p_layers(x, h, context), model.log_q_layers(h, x, context)
+        return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
 
     number = first + jnp.arange(chunk)
     codes = ((number[:, None] >> jnp.arange(n - 1, -1, -1)[None]) & 1).astype(x.dtype)
@@ -119,30 +127,35 @@ def _accumulate(sums, log_p, log_q):
     return new, total, bound + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=1)
 
 
-def exact(model: Stack, x, *, context=None, progress=None) -> Likelihood:
-    """-log p(x) = -log sum_h p(x,h) and the expected bound, by enumeration. x: (N, n_x) of 0/1 or intensities.
+def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, progress=None) -> Likelihood:
+    """-log p(x) = -log sum_h p(x,h) and the expected bound, by enumeration.
 
     Memory is that of the layers over one table of rows by codes, whatever 2^n_h is.
+
+    Args:
+        model: any stack with few enough stochastic units.
+        x: (N, n_x) of 0 and 1, or of intensities where the visible layer is factorial.
+        context: (N, n_context), for a model that was trained with one.
+        rows_at_once: the most rows in a table; None: what is fast.
+        progress: called with the number of rows done after each table.
     """
-    _some(x)
+    _checked(model, x)
     n = sum(model.n_h)
     if n > MAX_ENUMERATED:
         raise DarnError(f"the model has {n} stochastic units: 2^{n} codes cannot be summed; use importance sampling")
     floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
-    pairs = max(floats // model.width, 1)
-    chunk = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
-    size = max(min(pairs // chunk, len(x)), 1)
-    log_p, bound = [], []
-    for start, count in chunks(len(x), size):
-        rows = _rows(x, context, start, count, size)
-        sums = (jnp.full(size, -1e30), jnp.zeros(size), jnp.zeros(size))
-        for first in range(0, 2**n, chunk):
-            sums = _accumulate(sums, *_table(model, *rows, jnp.asarray(first), chunk))
-        log_p.append(np.asarray(sums[0] + jnp.log(sums[1]))[:count])
-        bound.append(np.asarray(sums[2])[:count])
-        if progress is not None:
-            progress(count)
-    return Likelihood("exact", np.concatenate(log_p), np.concatenate(bound), 0.0)
+    pairs = max(floats // model.row_floats, 1)
+    codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
+    size = rows_within(codes * model.row_floats, len(x), rows_at_once or len(x), floats)
+
+    def table(x, context):
+        x, sums = as_floats(x), (jnp.full(size, -1e30), jnp.zeros(size), jnp.zeros(size))
+        for first in range(0, 2**n, codes):
+            sums = _accumulate(sums, *_table(model, x, context, jnp.asarray(first), codes))
+        return sums[0] + jnp.log(sums[1]), sums[2]
+
+    log_p, bound = map_rows(table, len(x), size, x, context, progress=progress)
+    return Likelihood("exact", log_p, bound, 0.0)
 
 
 # ---------------------------------------------------------------- importance sampling
@@ -153,22 +166,22 @@ def _draw(model, x, context, keys, number):
 
     def one(key, x, context, i):
         h = model.encode(x, context, key=jax.random.fold_in(key, i))
-        return model.log_p_layers(x, h, context), model.log_q_layers(h, x, context)
+        return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
 
     return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
 
 
-def _add(sums, log_p, log_q, number, goal):
-    """Adds the samples numbered below `goal` to each row's running sums of the weights w = p(x,h)/q(h|x)."""
+def _add(sums, log_p, log_q, number, stop):
+    """Adds the samples numbered below `stop` to each row's running sums of the weights w = p(x,h)/q(h|x)."""
     drawn, top, total, squares, bound = sums
     log_w = sum(log_p) - sum(log_q, start=jnp.zeros(()))
-    valid = (number < goal)[None]
+    valid = (number < stop)[None]
     masked = jnp.where(valid, log_w, -jnp.inf)
     new = jnp.maximum(top, jnp.max(masked, axis=1))
     shrink, w = jnp.exp(top - new), jnp.exp(masked - new[:, None])
     total = total * shrink + jnp.sum(w, axis=1)
     squares = squares * shrink**2 + jnp.sum(w * w, axis=1)
-    end = jnp.minimum(drawn + len(number), goal)
+    end = jnp.minimum(drawn + len(number), stop)
     count = (end - drawn).astype(log_w.dtype)
     mean = jnp.sum(jnp.where(valid, -log_w, 0), axis=1) / count
     bound = bound + (mean - bound) * (count / end.astype(log_w.dtype))  # a running mean: a sum outgrows float32
@@ -176,25 +189,25 @@ def _add(sums, log_p, log_q, number, goal):
 
 
 @eqx.filter_jit
-def _weigh_in_one(model, x, context, keys, goal, chunk, sums):
+def _weigh_in_one(model, x, context, keys, stop, chunk, sums):
     def body(sums):
         number = sums[0] + jnp.arange(chunk)
-        return _add(sums, *_draw(model, x, context, keys, number), number, goal)
+        return _add(sums, *_draw(model, x, context, keys, number), number, stop)
 
-    return lax.while_loop(lambda sums: sums[0] < goal, body, sums)
+    return lax.while_loop(lambda sums: sums[0] < stop, body, sums)
 
 
 _draw_alone, _add_alone = eqx.filter_jit(_draw), jax.jit(_add)
 
 
-def _weigh(model, x, context, keys, goal, chunk, sums):
-    """The running sums after sample number `goal` of every row."""
+def _weigh(model, x, context, keys, stop, chunk, sums):
+    """The running sums after sample number `stop` of every row."""
     if jax.default_backend() != "cpu":
-        return _weigh_in_one(model, x, context, keys, jnp.asarray(goal, jnp.int32), chunk, sums)
-    while sums[0] < goal:  # two programs on a CPU: see `_accumulate`
+        return _weigh_in_one(model, x, context, keys, jnp.asarray(stop, jnp.int32), chunk, sums)
+    while sums[0] < stop:  # two programs on a CPU: see `_accumulate`
         number = sums[0] + jnp.arange(chunk)
         parts = _draw_alone(model, x, context, keys, number)
-        sums = _add_alone(sums, *parts, number, jnp.asarray(goal, jnp.int32))
+        sums = _add_alone(sums, *parts, number, jnp.asarray(stop, jnp.int32))
     return sums
 
 
@@ -206,45 +219,56 @@ def importance(
     n_samples: int = 1000,
     repeats: int = 10,
     seed: int = 0,
-    rows_at_once: int = 100,
+    rows_at_once: int | None = None,
     numbers: np.ndarray | None = None,
     progress=None,
 ) -> Likelihood:
     """-log p(x) by Eq. (16) with S samples of q(H|x) a row, repeated R times.
 
-    The samples of a row follow from the seed and its number: its place, or what `numbers` (uint32) says.
-
     The estimate of log p is low in the mean (Jensen), the more so the fewer samples: the interval over repeats shows
     noise, not this bias. The effective sample size and the values at S/100 and S/10 show it.
+
+    Args:
+        model: any stack.
+        x: (N, n_x), as for `exact`.
+        context: (N, n_context), for a model that was trained with one.
+        n_samples: S.
+        repeats: R.
+        seed: of the samples. Those of a row follow from the seed and its number.
+        rows_at_once: the most rows in one program; None: 100.
+        numbers: the rows' numbers (uint32), if other than their places.
+        progress: called with the number of rows done after each program.
     """
-    _some(x)
+    _checked(model, x)
     # At once: what fits a CPU's cache, or half a gigabyte an array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Four samples of a row share what depends on the row alone, as a NADE's running sums: 1.5 times as fast. Frames of
     # a game are too wide for that; there many rows are better than few.
-    fours = floats // (4 * model.width)
-    size = max(min(rows_at_once, len(x), fours if fours >= 8 else (1 << 28) // model.width), 1)
-    chunk = max(min(floats // (model.width * size), n_samples), 1)
+    fours = floats // (4 * model.row_floats)
+    size = rows_within(model.row_floats, len(x), min(rows_at_once or 100, fours if fours >= 8 else len(x)))
+    chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
     marks = sorted({max(n_samples // 100, 1), max(n_samples // 10, 1), n_samples})
-    estimates = np.zeros((repeats, len(marks), len(x)))
-    bound, ess = np.zeros(len(x)), np.zeros(len(x))
-    for start, count in chunks(len(x), size):
-        here = slice(start, start + count)
-        rows, side = _rows(x, context, start, count, size)
+
+    def weigh(start, bits, side, own):
+        bits, repeated = as_floats(bits), []
         for r in range(repeats):
             key = jax.random.fold_in(jax.random.key(seed), r)
-            own = None if numbers is None else jnp.asarray(pad_rows(numbers[here], size))
-            keys = row_keys(key, start, size) if own is None else jax.vmap(jax.random.fold_in, (None, 0))(key, own)
+            fold = jax.vmap(jax.random.fold_in, (None, 0))
+            keys = row_keys(key, start, size) if own is None else fold(key, jnp.asarray(own))
             zero = jnp.zeros(size)
-            carry = (jnp.asarray(0, jnp.int32), jnp.full(size, -1e30), zero, zero, zero)
-            for i, goal in enumerate(marks):
-                carry = _weigh(model, rows, side, keys, goal, chunk, carry)
-                estimates[r, i, here] = np.asarray(carry[1] + jnp.log(carry[2]))[:count] - np.log(goal)
-            total, squares, mean = (np.asarray(v, np.float64)[:count] for v in carry[2:])
-            ess[here] += total**2 / squares / repeats
-            bound[here] += mean / repeats
+            sums, at = (jnp.asarray(0, jnp.int32), jnp.full(size, -1e30), zero, zero, zero), []
+            for mark in marks:
+                sums = _weigh(model, bits, side, keys, mark, chunk, sums)
+                at.append(np.asarray(sums[1] + jnp.log(sums[2])) - np.log(mark))
+            total, squares, mean = (np.asarray(v, np.float64) for v in sums[2:])
+            repeated.append((np.stack(at, axis=-1), total**2 / squares, mean))
             if progress is not None:
-                progress(count)
+                progress(min(size, len(x) - start))
+        return jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
+
+    # (N, R, marks), (N, R), (N, R)
+    estimates, ess, bound = map_rows(weigh, len(x), size, x, context, numbers, numbered=True)
+    estimates, ess, bound = estimates.transpose(1, 2, 0), ess.mean(axis=1), bound.mean(axis=1)
     each = -estimates[:, -1].mean(axis=1)  # the nll of every repeat
     if repeats > 1:
         half = stats.t.ppf(0.975, repeats - 1) * each.std(ddof=1) / repeats**0.5

@@ -10,7 +10,6 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import LOCAL, Estimator, bernoulli
-from darn.layers import EoNADE, Factorial
 from darn.model import Stack
 from darn.random import uniform
 
@@ -58,15 +57,15 @@ def description_length(
 
     Inside log q the encoder's weights are frozen and only the path through h is kept: the estimator's derivation asks
     that f not depend on q's own inputs, and the term so dropped has mean zero. `log_q="entropy"` (factorial encoders)
-    puts the closed form -H(q) in place of the sample, with live weights. An EoNADE layer in the decoder contributes
-    its one-split training estimate.
+    puts the closed form -H(q) in place of the sample, with live weights. A layer of the decoder that trains by an
+    estimate, as EoNADE does, contributes that.
     """
     h = model.encode(x, context, key=key, bit=bit)
     if log_q == "entropy":
-        q = tuple(-e for e in model.entropy_layers(h, x, context))
+        q = tuple(-e for e in model.entropy_layers(x, h, context))
     else:
-        q = _frozen_encoder(model).log_q_layers(h, x, context)
-    return _parts(q, model.log_p_layers(x, h, context, key=jax.random.fold_in(key, _DECODER)), h)
+        q = _frozen_encoder(model).log_q_layers(x, h, context)
+    return _parts(q, model.training_log_p_layers(x, h, context, key=jax.random.fold_in(key, _DECODER)), h)
 
 
 def _parts(log_q, log_p, h) -> DescriptionLength:
@@ -106,10 +105,10 @@ def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "samp
     return {"reinforce": _reinforce, "disarm": _disarm}[estimator](n_samples)
 
 
-def _through(model, x, context, h, *, key=None) -> DescriptionLength:
+def _through(model, x, context, h, *, key) -> DescriptionLength:
     """The description length of x through a given h; the only live gradient is the decoder's."""
-    q = _frozen_encoder(model).log_q_layers(h, x, context)
-    return _parts(q, model.log_p_layers(x, h, context, key=key), h)
+    q = _frozen_encoder(model).log_q_layers(x, h, context)
+    return _parts(q, model.training_log_p_layers(x, h, context, key=key), h)
 
 
 def _weighted(bit: Estimator, n_samples: int, log_q: str) -> Loss:
@@ -120,8 +119,8 @@ def _weighted(bit: Estimator, n_samples: int, log_q: str) -> Loss:
     """
 
     def loss(model, x, context, price, warm=1.0, *, key):
-        if any(isinstance(part.layer, EoNADE) for part in model.decoder):
-            raise ValueError("weighted does not go with EoNADE layers: their training has no log p(x, h)")
+        if model.trains_by_estimate:
+            raise ValueError("encodings are weighted by log p(x, h), and a layer of this model trains by an estimate")
         coder = eqx.tree_at(lambda m: m.decoder, model, _frozen(model.decoder))
 
         def one(k):
@@ -147,7 +146,7 @@ def _reinforce(n_samples: int) -> Loss:
 
         def one(k):
             h = lax.stop_gradient(model.encode(x, context, key=k))
-            return _through(model, x, context, h, key=k_p), model.log_q(h, x, context)
+            return _through(model, x, context, h, key=k_p), model.log_q(x, h, context)
 
         dl, log_q = jax.vmap(one)(jax.random.split(k_h, K))
         f = dl.priced(price, warm)
@@ -180,10 +179,10 @@ def _disarm(n_samples: int) -> Loss:
             surrogate, lengths, h = jnp.zeros(()), [], ()
             for k, key_k in enumerate(jax.random.split(key, model.n_layers)):
                 layer = model.encoder[k].layer
-                if not isinstance(layer, Factorial):
+                if not layer.independent:
                     raise ValueError("DisARM is for factorial encoders")
                 k_u, k_1, k_2 = jax.random.split(key_k, 3)
-                a = layer.logits(model.below(k, x, h, context))
+                a = layer.start(model.below(k, x, h, context))
                 u = uniform(k_u, layer.n)
                 first, second = ((v < jax.nn.sigmoid(a)).astype(a.dtype) for v in (u, 1 - u))
                 pair = [

@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.batching import chunks, row_keys
+from darn.batching import map_rows, row_keys
 from darn.errors import DarnError
 from darn.inference.sampling import CHUNK
-from darn.layers import Factorial, LinearAutoregressive
+from darn.layers import Linear
 from darn.model import Stack
-from darn.nn import Dense, Net
 
 
 class SparseSamples(NamedTuple):
@@ -41,52 +40,40 @@ class Chain(NamedTuple):
 
 def flatten(model: Stack) -> Chain:
     """The model's decoder as one chain, or a DarnError where it is not linear."""
-    top_down = range(model.n_layers, -1, -1)
-    layers = [_checked(model, l) for l in top_down]
-    ends = np.cumsum([layer.n for layer in layers])
-    starts = ends - [layer.n for layer in layers]
+    layers = [_linear(model, l) for l in range(model.n_layers, -1, -1)]  # top-down
+    ends = np.cumsum([len(layer.b) for layer in layers])
+    starts = ends - [len(layer.b) for layer in layers]
     n, n_context = int(ends[-1]), model.n_context
     b, W, V = np.zeros(n, np.float32), np.zeros((n, n), np.float32), np.zeros((n_context, n), np.float32)
     first, stop = np.zeros(n, np.int64), np.zeros(n, np.int64)
     for i, layer in enumerate(layers):
         own = slice(starts[i], ends[i])
         b[own] = layer.b
-        # A layer's parents lie side by side from the nearest up, then the context; the chain has the topmost first.
-        parents = range(i - 1, -1, -1) if model.skip else range(i - 1, max(i - 2, -1), -1)
-        columns = [*(slice(starts[k], ends[k]) for k in parents)]
-        if isinstance(layer.U, Dense):
-            U = np.asarray(layer.U.W)
-            if layer.U.b is not None:
-                b[own] += np.asarray(layer.U.b)
-            for column in columns:
-                part, U = np.split(U, [column.stop - column.start], axis=1)
-                W[column, own] = part.T
+        if layer.U is not None:
+            # A layer's parents lie side by side from the nearest up, then the context; the chain has the topmost first.
+            parents, U = range(i - 1, -1 if model.skip else max(i - 2, -1), -1), layer.U
+            for k in parents:
+                part, U = np.split(U, [ends[k] - starts[k]], axis=1)
+                W[starts[k] : ends[k], own] = part.T
             V[:, own] = U.T
-        last = ends[-1] if model.skip else ends[min(i + 1, len(ends) - 1)]
-        stop[own] = last
-        if isinstance(layer, LinearAutoregressive):
-            W[own, own] = jax.vmap(layer.W.outgoing)(jnp.arange(layer.n))
-            first[own] = np.arange(starts[i], ends[i]) + 1
-        else:
+        stop[own] = ends[-1] if model.skip else ends[min(i + 1, len(ends) - 1)]
+        if layer.W is None:
             first[own] = ends[i]
-    m = n if isinstance(layers[-1], LinearAutoregressive) else int(starts[-1])
+        else:
+            W[own, own] = layer.W.T
+            first[own] = np.arange(starts[i], ends[i]) + 1
+    m = int(starts[-1]) if layers[-1].W is None else n
     return Chain(b, np.ascontiguousarray(W[:m]), first[:m], stop[:m], V)
 
 
-def _checked(model: Stack, l: int) -> Factorial | LinearAutoregressive:
+def _linear(model: Stack, l: int) -> Linear:
     part = model.decoder[l]
-    if part.net is not None and not (isinstance(part.net, Net) and not part.net.maps):
+    if part.net is not None:
         raise DarnError(
-            "the sparse sampler needs a decoder without deterministic layers (--decoder_d ''), such as fDARN's: "
-            "draw from this model without --sparse"
+            "the sparse sampler needs a decoder without deterministic layers, such as fDARN's: "
+            "draw from this model with the usual sampler"
         )
-    layer = part.layer
-    if not (isinstance(layer, Factorial | LinearAutoregressive) and isinstance(layer.U, Dense | None)):
-        raise DarnError(
-            f"the sparse sampler is for factorial and linear autoregressive layers, not {type(layer).__name__}: "
-            "draw from this model without --sparse"
-        )
-    return layer
+    return part.layer.linear()
 
 
 @cache
@@ -140,14 +127,20 @@ def sample(
     """n rows from the model: those of `sampling.sample` with the same seed, but for sums that round otherwise."""
     chain, run = flatten(model), _compiled()
     sizes = (model.n_x, *model.n_h)
-    y, additions = np.zeros((n, len(chain.b)), np.uint8), np.zeros(n, np.int64)
     given = np.zeros((n, 0), np.float32) if context is None else np.ascontiguousarray(context, np.float32)
     if given.shape != (n, model.n_context):
         raise DarnError(f"the model takes {model.n_context} context columns for each of {n} rows, not {given.shape}")
-    key, chunk = jax.random.key(seed), min(chunk, max(n, 1))
-    for start, count in chunks(n, chunk):
-        rows = slice(start, start + count)
-        threshold = np.asarray(_thresholds(sizes, key, jnp.asarray(start), chunk))[:count]
-        run(*chain, given[rows], threshold, y[rows], additions[rows])
+    if not n:
+        x, *h = (np.zeros((0, m), np.uint8) for m in sizes)
+        return SparseSamples(x, tuple(h), np.zeros(0, np.int64))
+    key, chunk = jax.random.key(seed), min(chunk, n)
+
+    def draw(start, given):
+        threshold = np.asarray(_thresholds(sizes, key, jnp.asarray(start), chunk))
+        y, additions = np.zeros((chunk, len(chain.b)), np.uint8), np.zeros(chunk, np.int64)
+        run(*chain, given, threshold, y, additions)
+        return y, additions
+
+    y, additions = map_rows(draw, n, chunk, given, numbered=True)
     *h, x = np.split(y, np.cumsum(sizes[::-1])[:-1], axis=1)
     return SparseSamples(x, tuple(h[::-1]), additions)

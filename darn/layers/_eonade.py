@@ -1,7 +1,6 @@
 """EoNADE: one NADE trained on every order of the units, and the mean of its probabilities over K of them."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -10,13 +9,13 @@ from jax import lax
 from jax.nn import logsumexp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from darn.gradients import bernoulli
 from darn.layers._base import AbstractBinaryLayer
 from darn.layers._nade import NADE
-from darn.nn import softplus
+from darn.nn import COMPILED, register, softplus
 from darn.random import permutation
 
 
+@register("eonade")
 class EoNADE(AbstractBinaryLayer):
     """p(y | c) = (1/K) sum_k NADE(y in order k | c), Uria et al. (2013).
 
@@ -27,7 +26,6 @@ class EoNADE(AbstractBinaryLayer):
     core: NADE
     orders: Int[Array, "K n"]
     n: int = eqx.field(static=True)
-    trains_by_estimate: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -45,15 +43,40 @@ class EoNADE(AbstractBinaryLayer):
         keys = jax.random.split(k_orders, n_orderings)
         self.orders = jax.vmap(lambda k: jax.random.permutation(k, n))(keys)
 
-    def log_prob(self, y, c=None, *, key=None):
-        """The mean over the K stored orders; with a `key`, the training estimate from one random split of one order."""
-        if key is not None:
-            return self._one_split(y, c, key)
-        core = self.core.given(c)
+    @classmethod
+    def make(cls, n, n_c, options, *, key):
+        return cls(n, n_c, n_hidden=options["n_nade"], n_orderings=options["n_orderings"], key=key)
+
+    @property
+    def n_orders(self):
+        return len(self.orders)
+
+    @property
+    def trains_by_estimate(self):
+        return True
+
+    def start(self, c=None, *, order=0):
+        """(the order, the NADE in it with the context folded in)."""
+        places = self.orders[order]
+        return places, self.core.given(c).reordered(places)
+
+    def logits(self, y, c=None, *, order=0):
+        places, core = self.start(c, order=order)
+        a = core.logits(y[places])
+        return jnp.zeros_like(a).at[places].set(a)
+
+    def walk(self, state, decide, carry, turns=COMPILED):
+        places, core = state
+        y, carry = core.walk(core.start(), lambda carry, j, a: decide(carry, places[j], a), carry, turns)
+        return jnp.zeros_like(y).at[places].set(y), carry
+
+    def log_prob(self, y, c=None):
+        core = self.core.given(c)  # once, not once an order
         by_order = lax.map(lambda order: core.reordered(order).log_prob(y[order]), self.orders)
         return logsumexp(by_order) - jnp.log(len(self.orders))
 
-    def _one_split(self, y: Float[Array, " n"], c, key) -> Float[Array, ""]:
+    def training_log_prob(self, y: Float[Array, " n"], c=None, *, key):
+        """In the mean over keys, the mean over all n! orders of log p(y | c) in that order."""
         # The first d-1 units of a random order are given, and every other one is predicted from these alone: with
         # d uniform in 1..n, n/(n-d+1) times the sum is in the mean the log-probability under a random order.
         k_order, k_split = jax.random.split(key)
@@ -66,20 +89,12 @@ class EoNADE(AbstractBinaryLayer):
         a = b + self.core.R @ hidden
         return self.n / (self.n - d + 1) * jnp.sum((1 - known) * (y * a - softplus(a)))
 
-    def sample(self, c=None, *, key, bit=bernoulli):
-        k_order, k_bits = jax.random.split(key)
-        order = self.orders[jax.random.randint(k_order, (), 0, len(self.orders))]
-        y = self.core.given(c).reordered(order).sample(key=k_bits, bit=bit)
-        return jnp.zeros_like(y).at[order].set(y)
-
-    def most_probable(self, c=None):
-        order = self.orders[0]  # any one will do: the most probable path is a picture, not a probability
-        y, p = self.core.given(c).reordered(order).most_probable()
-        return jnp.zeros_like(y).at[order].set(y), jnp.zeros_like(p).at[order].set(p)
-
     @property
-    def width(self):
-        return self.core.width
+    def row_floats(self):
+        return self.core.row_floats
 
     def with_bias(self, mean):
         return eqx.tree_at(lambda m: m.core, self, self.core.with_bias(mean))
+
+    def work(self, y, c):
+        return self.core.work(y, c)  # the same in every order

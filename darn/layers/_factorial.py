@@ -7,11 +7,21 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import bernoulli
-from darn.layers._base import AbstractBinaryLayer, bias_field, context_field, given_context, plus_context
-from darn.nn import AbstractMap, softplus
+from darn.layers._base import (
+    AbstractBinaryLayer,
+    Linear,
+    bias_field,
+    context_field,
+    context_map,
+    context_matrix,
+    context_work,
+    plus_context,
+)
+from darn.nn import COMPILED, AbstractMap, register, rounded, softplus
 from darn.random import uniform
 
 
+@register("factorial")
 class Factorial(AbstractBinaryLayer):
     """p(y | c) = prod_j sigma(b_j + U_j c): Eq. (6). The only layer whose y may be intensities in [0,1]."""
 
@@ -22,30 +32,47 @@ class Factorial(AbstractBinaryLayer):
     def __init__(self, n: int, n_c: int = 0, *, U: AbstractMap | None = None, key: PRNGKeyArray | None = None):
         self.n = n
         self.b = jnp.zeros(n)
-        self.U = U if U is not None else given_context(n_c, n, key)
+        self.U = U if U is not None else context_map(n_c, n, key)
 
     @property
-    def width(self):
-        return max(self.n, 0 if self.U is None else self.U.width)
+    def independent(self):
+        return True
 
-    def logits(self, c=None):
-        """The logits of all units; there is no y to wait for."""
+    def logits(self, y, c=None, *, order=0):
+        return self.start(c)
+
+    def start(self, c=None, *, order=0):
         return plus_context(self.b, self.U, c)
 
-    def log_prob(self, y, c=None, *, key=None):
+    def walk(self, state, decide, carry, turns=COMPILED):
+        carry, y = decide(carry, turns.xp.arange(self.n), state)  # one block
+        return y, carry
+
+    def log_prob(self, y, c=None):
         # `bits_log_prob` as a dot product: scoring many rows under many codes is then one matrix product, in full
         # precision, since it would else be the one place where an accelerator's short float32 shows in the result.
-        a = self.logits(c)
+        a = self.start(c)
         return jnp.dot(y, a, precision=lax.Precision.HIGHEST) - jnp.sum(softplus(a))
 
+    def sample(self, c=None, *, key, bit=bernoulli):
+        return bit(self.start(c), uniform(key, self.n))
+
     def entropy(self, c=None):
-        """-E[log p(y | c)] in nats, in closed form."""
-        a = self.logits(c)
+        a = self.start(c)
         return jnp.sum(softplus(a) - a * jax.nn.sigmoid(a))
 
-    def sample(self, c=None, *, key, bit=bernoulli):
-        return bit(self.logits(c), uniform(key, self.n))
+    def separates(self, missing):
+        return True
 
-    def most_probable(self, c=None):
-        a = self.logits(c)
-        return (a > 0).astype(a.dtype), jax.nn.sigmoid(a)
+    @property
+    def row_floats(self):
+        return max(self.n, 0 if self.U is None else self.U.row_floats)
+
+    def quantised(self, c, arithmetic):
+        return rounded(self, lambda sizes: sizes.start(c.largest), c.grid, arithmetic)[0]
+
+    def work(self, y, c):
+        return context_work(self.U, c)
+
+    def linear(self):
+        return Linear(*context_matrix(self.b, self.U), None)

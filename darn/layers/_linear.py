@@ -1,14 +1,26 @@
 """Linear autoregression: each unit a logistic regression on the units before it."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.layers._base import AbstractAutoregressive, bias_field, context_field, given_context, plus_context
-from darn.nn import AbstractCausalMap, AbstractMap, CausalDense
+from darn.layers._base import (
+    AbstractBinaryLayer,
+    Linear,
+    bias_field,
+    context_field,
+    context_map,
+    context_matrix,
+    context_work,
+    plus_context,
+)
+from darn.nn import COMPILED, AbstractCausalMap, AbstractMap, CausalDense, Work, register, rounded
 
 
-class LinearAutoregressive(AbstractAutoregressive):
+@register("linear")
+class LinearAutoregressive(AbstractBinaryLayer):
     """p(y_j = 1 | y_1..j-1, c) = sigma(W_j y_1..j-1 + U_j c + b_j): Eqs. (2) and (5). State: the running logits."""
 
     b: Float[Array, " n"] = bias_field()
@@ -28,24 +40,28 @@ class LinearAutoregressive(AbstractAutoregressive):
         """Fully connected unless maps are given; with a `CausalLocal` for W this is the layer over a grid."""
         self.n = n
         self.b = jnp.zeros(n)
-        self.U = U if U is not None else given_context(n_c, n, key)
+        self.U = U if U is not None else context_map(n_c, n, key)
         self.W = CausalDense(n) if W is None else W
 
-    @property
-    def width(self):
-        return max(self.n, self.W.width, 0 if self.U is None else self.U.width)
-
-    def start(self, c=None):
+    def start(self, c=None, *, order=0):
         return plus_context(self.b, self.U, c)
 
-    def logits(self, y, c=None):
+    def logits(self, y, c=None, *, order=0):
         return self.start(c) + self.W(y)
 
-    def read(self, state, j):
-        return state[j]
+    def walk(self, state, decide, carry, turns=COMPILED):
+        return self.W.walk(state, decide, carry, turns)  # many units at a time where the map allows it
 
-    def write(self, state, j, y_j):
-        return state + self.W.outgoing(j) * y_j
+    @property
+    def row_floats(self):
+        return max(self.n, self.W.row_floats, 0 if self.U is None else self.U.row_floats)
 
-    def chain(self, decide, carry, c=None):
-        return self.W.chain(self.start(c), decide, carry)  # many units at a time where the map allows it
+    def quantised(self, c, arithmetic):
+        return rounded(self, lambda sizes: sizes.logits(jnp.ones(self.n), c.largest), c.grid, arithmetic)[0]
+
+    def work(self, y, c):
+        return context_work(self.U, c) + Work(added=int(self.W.fan_out() @ (y != 0)))
+
+    def linear(self):
+        W = np.asarray(jax.vmap(self.W.outgoing, out_axes=1)(jnp.arange(self.n)))
+        return Linear(*context_matrix(self.b, self.U), W)

@@ -6,22 +6,23 @@ import jax.numpy as jnp
 from jax.nn import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.layers._base import AbstractAutoregressive, bias_field, context_field, plus_context
-from darn.nn import AbstractMap, Dense, softplus
+from darn.layers._base import AbstractBinaryLayer, bias_field, context_field, context_map, plus_context
+from darn.nn import AbstractMap, register, softplus
 
 
 def log_sigmoid(a):
     return -softplus(-a)
 
 
-class Mixture(AbstractAutoregressive):
+@register("mixture")
+class Mixture(AbstractBinaryLayer):
     """p(y | c) = sum_k pi_k(c) prod_j sigma(b_j + B_kj + U_j c)."""
 
     b: Float[Array, " n"] = bias_field()
     B: Float[Array, "K n"]
     pi: Float[Array, " K"]  # log weights, up to a constant
     U: AbstractMap | None = context_field()
-    G: AbstractMap | None = context_field()  # the context's say in the weights
+    G: AbstractMap | None = context_field()  # the weights as the context has them
     n: int = eqx.field(static=True)
 
     def __init__(self, n: int, n_c: int = 0, *, n_components: int = 10, key: PRNGKeyArray):
@@ -30,15 +31,19 @@ class Mixture(AbstractAutoregressive):
         self.b = jnp.zeros(n)
         self.B = 0.5 * jax.random.normal(k_b, (n_components, n))  # apart, or all components would learn the same
         self.pi = jnp.zeros(n_components)
-        self.U = Dense(n_c, n, bias=False, key=k_u) if n_c else None
-        self.G = Dense(n_c, n_components, bias=False, key=k_g) if n_c else None
+        self.U = context_map(n_c, n, k_u)
+        self.G = context_map(n_c, n_components, k_g)
 
-    def start(self, c=None):
+    @classmethod
+    def make(cls, n, n_c, options, *, key):
+        return cls(n, n_c, n_components=options["n_components"], key=key)
+
+    def start(self, c=None, *, order=0):
         """(log weights of the components given nothing, logits of every unit under every component)."""
         return jax.nn.log_softmax(plus_context(self.pi, self.G, c)), plus_context(self.b, self.U, c)[None] + self.B
 
     @property
-    def width(self):
+    def row_floats(self):
         return self.n + len(self.pi) if self.U is None else self.n * len(self.pi)
 
     def read(self, state, j):
@@ -50,12 +55,12 @@ class Mixture(AbstractAutoregressive):
         weights, a = state
         return weights + y_j * a[:, j] + log_sigmoid(-a[:, j]), a
 
-    def logits(self, y, c=None):
+    def logits(self, y, c=None, *, order=0):
         weights, a = self.start(c)
         steps = y[None] * a + log_sigmoid(-a)  # log p(y_j | component)
         before = weights[:, None] + jnp.cumsum(steps, axis=1) - steps
         return logsumexp(before + log_sigmoid(a), axis=0) - logsumexp(before + log_sigmoid(-a), axis=0)
 
-    def log_prob(self, y, c=None, *, key=None):
+    def log_prob(self, y, c=None):
         weights, a = self.start(c)  # the direct sum: the same number as the chain's, n times cheaper
         return logsumexp(weights + a @ y - jnp.sum(softplus(a), axis=1))

@@ -8,11 +8,19 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from darn.layers._base import AbstractAutoregressive, bias_field, context_field, plus_context
-from darn.nn import ACTIVATIONS, AbstractMap, Dense, Net
+from darn.layers._base import (
+    AbstractBinaryLayer,
+    bias_field,
+    context_field,
+    context_map,
+    context_work,
+    plus_context,
+)
+from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded
 
 
-class NADE(AbstractAutoregressive):
+@register("nade")
+class NADE(AbstractBinaryLayer):
     """p(y_j = 1 | y_1..j-1, c) = sigma(b_j + U_j c + R_j d), d = net(act(e + A c + sum_i<j (y_i V_i + M_i))).
 
     Larochelle & Murray (2011); state: the sum inside `act`. `M`, present only where `masked`, tells the hidden units
@@ -51,11 +59,15 @@ class NADE(AbstractAutoregressive):
         self.V = jax.random.normal(k_v, (n, first)) / n**0.5
         self.M = jax.random.normal(k_m, (n, first)) / n**0.5 if masked else None
         self.R = jax.random.normal(k_r, (n, top)) * (0.1 / top**0.5)  # small: the biases speak first
-        self.U = Dense(n_c, n, bias=False, key=k_u) if n_c else None
-        self.A = Dense(n_c, first, bias=False, key=k_a) if n_c else None
+        self.U = context_map(n_c, n, k_u)
+        self.A = context_map(n_c, first, k_a)
         self.act = ACTIVATIONS[activation]()
         self.net = Net.dense(first, deeper, "tanh" if activation == "sigmoid" else activation, key=k_net)
         self.block = min(28, n)
+
+    @classmethod
+    def make(cls, n, n_c, options, *, key):
+        return cls(n, n_c, n_hidden=options["n_nade"], key=key)
 
     def reordered(self, order: Int[Array, " n"]) -> "NADE":
         """The same conditionals with unit order[j] in place j: a distribution over y[order]."""
@@ -70,10 +82,10 @@ class NADE(AbstractAutoregressive):
         return eqx.tree_at(lambda m: (m.b, m.e, m.U, m.A), self, (b, e, None, None), is_leaf=lambda v: v is None)
 
     @property
-    def width(self):
+    def row_floats(self):
         return max(self.n, 2 * self.block * max(self.V.shape[1], self.R.shape[1]))
 
-    def start(self, c=None):
+    def start(self, c=None, *, order=0):
         return plus_context(self.e, self.A, c), plus_context(self.b, self.U, c)
 
     def hidden(self, running: Float[Array, " n_hidden"]) -> Float[Array, " n_top"]:
@@ -89,7 +101,7 @@ class NADE(AbstractAutoregressive):
         running = running + y_j * self.V[j]
         return (running if self.M is None else running + self.M[j]), b
 
-    def logits(self, y, c=None):
+    def logits(self, y, c=None, *, order=0):
         # One hidden layer for each unit: in blocks, so that memory is block x n_hidden a row and not n x n_hidden, and
         # rematerialised on the way back for the same reason.
         running, b = self.start(c)
@@ -114,3 +126,30 @@ class NADE(AbstractAutoregressive):
         # The weights are the same for every row, so a batch shares them; only y has a batch axis.
         _, a = lax.scan(one_block, running, tuple(blocks(w) for w in (y, self.V, M, self.R)))
         return b + a.reshape(-1)[: self.n]
+
+    def quantised(self, c, arithmetic):
+        # Two sums on two grids: the running one inside the activation, and the logits that read the hidden units out.
+        def running(sizes):
+            e, A, V, M = sizes
+            total = plus_context(e, A, c.largest) + V.sum(0)
+            return total if M is None else total + M.sum(0)
+
+        inner, sums = rounded((self.e, self.A, self.V, self.M), running, c.grid, arithmetic)
+        act, hidden = self.act.quantised(sums, arithmetic)
+        net, top = self.net.quantised(hidden, arithmetic)
+
+        def logits(sizes):
+            b, U, R = sizes
+            return plus_context(b, U, c.largest) + R @ top.largest
+
+        outer, _ = rounded((self.b, self.U, self.R), logits, max(c.grid, top.grid), arithmetic)
+        where = lambda m: (m.e, m.A, m.V, m.M, m.act, m.net, m.b, m.U, m.R)  # noqa: E731
+        return eqx.tree_at(where, self, (*inner, act, net, *outer), is_leaf=lambda v: v is None)
+
+    def work(self, y, c):
+        hidden = self.V.shape[1]
+        reads = Work(multiplied=self.n * self.R.shape[1])  # a unit's weights from the last hidden layer
+        for f in self.net.maps:  # the deeper hidden layers are real-valued, and computed anew for each unit
+            reads += Work(multiplied=self.n * sum(w.size for w in jax.tree.leaves(f) if w.ndim > 1))
+        writes = Work(added=hidden * (int((y != 0).sum()) + (0 if self.M is None else self.n)))
+        return context_work(self.U, c) + context_work(self.A, c) + reads + writes

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from darn.layers._base import AbstractAutoregressive
-from darn.layers._factorial import Factorial
+from darn.layers._base import AbstractBinaryLayer
+from darn.nn import COMPILED, register
 
 CERTAIN = 1e4  # a logit at which a bit is sure: exp(-1e4) is 0 in any float we use, and its slope is 0
 
 
-class OneHot(AbstractAutoregressive):
+@register("one-hot")
+class OneHot(AbstractBinaryLayer):
     """p(y | c) of `layer`, decided unit by unit, with what a group already settles taken as certain.
 
     `groups` are the sizes of adjacent groups, n in all. In a group of two or more exactly one unit is on: after the
@@ -23,76 +23,82 @@ class OneHot(AbstractAutoregressive):
     and what is sampled stay one distribution, which sums to one over the valid rows. A group of one is a free bit.
     """
 
-    layer: AbstractAutoregressive | Factorial
+    layer: AbstractBinaryLayer
     groups: tuple[int, ...] = eqx.field(static=True)
     n: int = eqx.field(static=True)
 
-    def __init__(self, layer: AbstractAutoregressive | Factorial, groups: Sequence[int]):
-        if not isinstance(layer, AbstractAutoregressive | Factorial) or sum(groups) != layer.n or min(groups) < 1:
-            raise ValueError("groups are sizes that sum to the units of a layer that is factorial or autoregressive")
+    def __init__(self, layer: AbstractBinaryLayer, groups: Sequence[int]):
+        if layer.n_orders > 1 or sum(groups) != layer.n or min(groups) < 1:
+            raise ValueError("groups are sizes that sum to the units of a layer with one order")
         self.layer = layer
         self.groups = tuple(int(g) for g in groups)
         self.n = layer.n
 
-    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(the group of each unit, whether it is its group's first, and whether its last), groups of one apart."""
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """(the group of each unit, whether it is the last of a group of two or more)."""
         sizes = np.array(self.groups)
         group = np.repeat(np.arange(len(sizes)), sizes)
-        ends = np.cumsum(sizes)
-        first, last = np.zeros(self.n, bool), np.zeros(self.n, bool)
-        first[ends - sizes] = True
-        last[ends - 1] = True
-        return group, first, last & (sizes[group] > 1)
+        last = np.zeros(self.n, bool)
+        last[np.cumsum(sizes) - 1] = True
+        return group, last & (sizes[group] > 1)
 
-    def _certain(self, a, seen, last):
-        """The logits, where the group leaves a choice; certainty where it does not."""
-        return jnp.where(seen > 0.5, -CERTAIN, jnp.where(last, CERTAIN, a))
-
-    def logits(self, y, c=None):
-        group, _, last = self.places()
+    def logits(self, y, c=None, *, order=0):
+        group, last = self.places()
         before = np.tril(group[:, None] == group[None], -1).astype(np.float32)
-        a = self.layer.logits(c) if isinstance(self.layer, Factorial) else self.layer.logits(y, c)
-        return self._certain(a, jnp.asarray(before, y.dtype) @ y, jnp.asarray(last))
+        on = jnp.asarray(before, y.dtype) @ y
+        return _settled(jnp, self.layer.logits(y, c), on > 0.5, jnp.asarray(last))
 
-    # The running state: the layer's own, and how many units of the present group are on.
+    def start(self, c=None, *, order=0):
+        return self.layer.start(c)
 
-    def start(self, c=None):
-        own = self.layer.logits(c) if isinstance(self.layer, Factorial) else self.layer.start(c)
-        return own, jnp.zeros((), jax.tree.leaves(own)[0].dtype)
+    def walk(self, state, decide, carry, turns=COMPILED):
+        # One group more than there are, for what stands for no unit.
+        group, last = (
+            turns.xp.asarray(np.append(v, more)) for v, more in zip(self.places(), (len(self.groups), False))
+        )
 
-    def read(self, state, j):
-        _, first, last = map(jnp.asarray, self.places())
-        own, on = state
-        a = own[j] if isinstance(self.layer, Factorial) else self.layer.read(own, j)
-        return self._certain(a, jnp.where(first[j], 0, on), last[j])
+        def one(taken_carry, j, a):
+            taken, carry = taken_carry
+            known = _settled(turns.xp, a, taken[group[j]], last[j])
+            carry, y = decide(carry, j, known)
+            return (turns.put(taken, (taken[group[j]] | (y > 0.5))[None], group[j]), carry), y
 
-    def write(self, state, j, y_j):
-        first = jnp.asarray(self.places()[1])
-        own, on = state
-        own = own if isinstance(self.layer, Factorial) else self.layer.write(own, j, y_j)
-        return own, jnp.where(first[j], 0, on) + y_j
+        def within(taken_carry, units, a):
+            """The units of a block one after the other: what one settles, the next must know."""
+            if not np.ndim(units):
+                return one(taken_carry, units, a)
+            step = lambda state, i: one(state, units[i], a[i])  # noqa: E731
+            return turns.scan(step, taken_carry, len(units))
 
-    def chain(self, decide, carry, c=None):
-        if isinstance(self.layer, Factorial):
-            return super().chain(decide, carry, c)
-        _, first, last = map(jnp.asarray, self.places())
-
-        def within(on_carry, j, a_j):
-            on, carry = on_carry
-            on = jnp.where(first[j], 0, on)
-            carry, y_j = decide(carry, j, self._certain(a_j, on, last[j]))
-            return (on + y_j, carry), y_j
-
-        y, (_, carry) = self.layer.chain(within, (jnp.zeros(()), carry), c)  # as many units at a time as it can
+        taken = turns.xp.zeros((len(self.groups) + 1, *turns.rows(state)), bool)
+        y, (_, carry) = self.layer.walk(state, within, (taken, carry), turns)
         return y, carry
 
-    @property
-    def width(self):
-        return self.layer.width
+    def separates(self, missing):
+        if not self.layer.independent:
+            return super().separates(missing)
+        ends = np.cumsum(self.groups)
+        parts = [missing[:, end - size : end] for end, size in zip(ends, self.groups)]
+        return all((part.all(axis=1) | ~part.any(axis=1)).all() for part in parts)
 
-    def with_bias(self, mean: Float[Array, " n"]) -> "OneHot":
+    @property
+    def row_floats(self):
+        return self.layer.row_floats
+
+    def quantised(self, c, arithmetic):
+        return OneHot(self.layer.quantised(c, arithmetic), self.groups)  # what is certain is so in any arithmetic
+
+    def work(self, y, c):
+        return self.layer.work(y, c)
+
+    def with_bias(self, mean: Float) -> "OneHot":
         # The chance of a unit given that none before it in the group is on.
         group = self.places()[0]
         before = np.tril(group[:, None] == group[None], -1).astype(np.float32)
         left = jnp.maximum(1 - jnp.asarray(before) @ mean, 1e-6)
         return eqx.tree_at(lambda m: m.layer, self, self.layer.with_bias(jnp.clip(mean / left, 1e-3, 1 - 1e-3)))
+
+
+def _settled(xp, a, taken, last):
+    """The logits where the group leaves a choice; certainty where it does not."""
+    return xp.where(taken, -CERTAIN, xp.where(last, CERTAIN, a)).astype(a.dtype)

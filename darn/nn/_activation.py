@@ -1,30 +1,85 @@
 """Pointwise nonlinearities, as maps without weights so that a net is one list of maps."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from darn.nn._base import AbstractMap
+from darn.nn._base import AbstractMap, Work
+from darn.nn._fixed_point import Inputs
+from darn.nn._registry import register
+from darn.nn._tables import activation_table
+
+_STEP_BITS, _REACH = 10, 12  # tables are over multiples of 2^-10 up to +-12, where tanh is 1 to 2^-33
 
 
+class Table(AbstractMap):
+    """A pointwise function by look-up: its argument rounded to multiples of 2^-10 and clipped to the table."""
+
+    values: Float[Array, " entries"]
+
+    def __call__(self, c):
+        side = _REACH << _STEP_BITS
+        i = jnp.clip(jnp.round(c * (1 << _STEP_BITS)), -side, side).astype(jnp.int32) + side
+        return self.values[i]
+
+
+class RoundedReLU(AbstractMap):
+    """max(c, 0) rounded to multiples of 2^-bits."""
+
+    bits: int = eqx.field(static=True)
+
+    def __call__(self, c):
+        unit = 1 << self.bits
+        return jnp.round(jnp.maximum(c, 0) * unit) / unit
+
+
+def _tabulated(name: str, inputs: Inputs, arithmetic) -> tuple[Table, Inputs]:
+    table = activation_table(name, _STEP_BITS, _REACH, arithmetic.table_bits)
+    return Table(jnp.asarray(table, arithmetic.dtype)), Inputs(inputs.n, arithmetic.table_bits, 1.0)
+
+
+@register("tanh")
 class Tanh(AbstractMap):
     """d = tanh(c)."""
 
     def __call__(self, c):
         return jnp.tanh(c)
 
+    def quantised(self, inputs, arithmetic):
+        return _tabulated("tanh", inputs, arithmetic)
 
+    def work(self, v):
+        return Work()
+
+
+@register("relu")
 class ReLU(AbstractMap):
     """d = max(c, 0)."""
 
     def __call__(self, c):
         return jax.nn.relu(c)
 
+    def quantised(self, inputs, arithmetic):
+        t = arithmetic.table_bits
+        return RoundedReLU(t), Inputs(inputs.n, t, inputs.most + 2.0**-t)
 
+    def work(self, v):
+        return Work()
+
+
+@register("sigmoid")
 class Sigmoid(AbstractMap):
     """d = 1 / (1 + exp(-c))."""
 
     def __call__(self, c):
         return jax.nn.sigmoid(c)
+
+    def quantised(self, inputs, arithmetic):
+        return _tabulated("sigmoid", inputs, arithmetic)
+
+    def work(self, v):
+        return Work()
 
 
 ACTIVATIONS: dict[str, type[AbstractMap]] = {"tanh": Tanh, "relu": ReLU, "sigmoid": Sigmoid}

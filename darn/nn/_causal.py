@@ -2,13 +2,14 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
+import numpy as np
 from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
-from darn.nn._turns import in_turn, unrolled
+from darn.nn._registry import register
 
 
+@register("causal-dense")
 class CausalDense(AbstractCausalMap):
     """W y with W strictly lower-triangular: row j holds W_j of Eq. (2), the weights onto unit j from 1..j-1."""
 
@@ -30,32 +31,32 @@ class CausalDense(AbstractCausalMap):
     def outgoing(self, j):
         return jnp.where(jnp.arange(self.n) > j, self.W[:, j], 0)
 
-    def chain(self, a, decide, carry):
+    def fan_out(self):
+        return np.arange(self.n - 1, -1, -1)
+
+    def walk(self, a, decide, carry, turns):
         # In blocks: one matrix product brings in all that precedes a block, then its own small triangle is walked
         # unit by unit.
-        W, size = self.weights(), min(self.block or (32 if unrolled() else 16), self.n)
-        n_blocks = self.n // size
+        W, size = turns.array(self.weights()), min(self.block or turns.block(), self.n)
 
-        def walk(carry, y, start, a, triangle, width):
+        def one_block(carry, y, start, width):
+            rows = turns.take(W, start, width)
+            before = turns.take(a, start, width) + turns.product(rows, y, start)
+            triangle = turns.take(rows, start, width, axis=1)
+
             def one_unit(state, i):
                 carry, a = state
                 carry, bit = decide(carry, start + i, a[i])
-                return (carry, a + triangle[:, i] * bit), bit
+                return (carry, turns.spread(a, triangle[:, i], bit, i)), bit
 
-            (carry, _), bits = in_turn(one_unit, (carry, a), width)
-            return carry, lax.dynamic_update_slice_in_dim(y, bits, start, axis=0)
+            (carry, _), bits = turns.written_out(one_unit, (carry, before), width)
+            return carry, turns.put(y, bits, start)
 
-        def one_block(state, k):
+        def whole_block(state, k):
             carry, y = state
-            start = k * size
-            rows = lax.dynamic_slice_in_dim(W, start, size, axis=0)
-            before = lax.dynamic_slice_in_dim(a, start, size) + rows @ y
-            triangle = lax.dynamic_slice_in_dim(rows, start, size, axis=1)
-            return walk(carry, y, start, before, triangle, size), None
+            return one_block(carry, y, k * size, size), None
 
-        (carry, y), _ = lax.scan(one_block, (carry, jnp.zeros_like(a)), jnp.arange(n_blocks))
-        start, width = n_blocks * size, self.n % size
-        if width:  # the ragged last block has a shape of its own: padding would decide units that do not exist
-            rows = W[start:]
-            carry, y = walk(carry, y, start, a[start:] + rows @ y, rows[:, start:], width)
+        carry, y = turns.scan(whole_block, (carry, turns.xp.zeros_like(a)), self.n // size)[0]
+        if self.n % size:  # the ragged last block has a shape of its own: padding would decide units that do not exist
+            carry, y = one_block(carry, y, self.n // size * size, self.n % size)
         return y, carry

@@ -10,9 +10,10 @@ from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap
 from darn.nn._local import Grid, local_product, shear, tile_within, unshear
-from darn.nn._turns import in_turn
+from darn.nn._registry import register
 
 
+@register("causal-local")
 class CausalLocal(AbstractCausalMap):
     """W y where a unit sees the units before it in a window about its cell: r rows above, r cells to each side.
 
@@ -40,7 +41,7 @@ class CausalLocal(AbstractCausalMap):
         return self.W.shape[3] // 2
 
     @property
-    def width(self):
+    def row_floats(self):
         # The input's windows in `__call__`, or what `chain` keeps: steps by rows of blocks, twice.
         rows, columns, channels = self.grid
         th, tw = (tile_within(p, self.tile, n)[1] for p, n in zip(self.W.shape, self.grid[:2]))
@@ -79,13 +80,16 @@ class CausalLocal(AbstractCausalMap):
         out = jnp.zeros((rows + r, columns + 2 * r, C), W.dtype)
         return lax.dynamic_update_slice(out, W, (i, k, jnp.zeros_like(k)))[:rows, r : r + columns].reshape(-1)
 
-    def chain(self, a, decide, carry):
+    def walk(self, a, decide, carry, turns):
+        # Each way its own: a compiled program wants few large steps of one shape, the host few additions.
+        walk = self._in_wavefronts if turns.xp is jnp else self._unit_by_unit
+        return walk(a, decide, carry, turns)
+
+    def _in_wavefronts(self, a, decide, carry, turns):
         """In wavefronts of blocks: a block is w >= r cells of one row, and needs of the rows above no blocks beyond
         the one after its own. So all blocks with equal t = J + 2 i are decided together; one product brings in all that
         precedes them, then each walks along its own cells. 436 steps for 209 x 159 pixels and r = 7, where decided
         pixel by pixel there are 33,231, and in fronts of single pixels, j + (r+1) i, 1,823.
-
-        `decide` is handed arrays; a unit numbered n in them is no unit, and what is decided for it is dropped.
         """
         rows, columns, C = self.grid
         r, w = self.r, self._block()
@@ -126,13 +130,33 @@ class CausalLocal(AbstractCausalMap):
                 bit = jnp.where(valid[:, o], bit, jnp.zeros_like(bit))
                 return (carry, logit + bit[:, None] * mine[:, o]), bit
 
-            (carry, _), bits = in_turn(one_unit, (carry, logit), w * C)
+            (carry, _), bits = turns.written_out(one_unit, (carry, logit), w * C)
             new = bits.swapaxes(0, 1).reshape(1, m, w, C)
             return (lax.dynamic_update_slice(y, new, (reach + t, r + first, 0, 0)), carry), None
 
         (y, carry), _ = lax.scan(step, (y, carry), jnp.arange(n_steps))
         y = unshear(y[reach:, r : r + rows].swapaxes(0, 1), 2, across)
         return y.reshape(rows, across * w, C)[:, :columns].reshape(-1), carry
+
+    def _unit_by_unit(self, a, decide, carry, turns):
+        """A unit that is on adds its weights to the window of units that see it; in most rows most units are off."""
+        W = turns.array(self.weights())
+        P, Q, down, k, C, _ = W.shape
+        (rows, columns, _), r, n_rows = self.grid, self.r, a.shape[1]
+        below, aside = np.arange(down), np.arange(-r, r + 1)
+        place = r - below[:, None], r - aside[None]  # where the window of a cell `below` and `aside` has this one
+        onto = {
+            (p, q): W[((p + below) % P)[:, None], ((q + aside) % Q)[None], *place] for p in range(P) for q in range(Q)
+        }  # (below, aside, from channel, to channel)
+        logits = np.zeros((rows + r, columns + 2 * r, C, n_rows), a.dtype)  # with room for what falls beyond the edges
+        logits[:rows, r : r + columns] = a.reshape(rows, columns, C, n_rows)
+        y = np.empty((rows, columns, C, n_rows), a.dtype)
+        for unit, (i, j, f) in enumerate(np.ndindex(self.grid)):
+            carry, y[i, j, f] = decide(carry, unit, logits[i, j + r, f])
+            on = np.flatnonzero(y[i, j, f])
+            if len(on):
+                logits[i : i + down, j : j + k, :, on] += onto[i % P, j % Q][:, :, f, :, None]
+        return y.reshape(-1, n_rows), carry
 
     def _block(self) -> int:
         """Cells of a block: at least r, and about 32 units, since their walk may be written out."""

@@ -2,11 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.nn._base import AbstractMap
+from darn.nn._base import AbstractMap, product_work
+from darn.nn._registry import register
 
 
+@register("dense")
 class Dense(AbstractMap):
     """W c, plus b where a bias is wanted."""
 
@@ -22,3 +25,9 @@ class Dense(AbstractMap):
     def __call__(self, c):
         out = self.W @ c
         return out if self.b is None else out + self.b
+
+    def work(self, v):
+        return product_work(v, self.W.shape[0])
+
+    def matrix(self):
+        return np.asarray(self.W), None if self.b is None else np.asarray(self.b)

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._base import AbstractMap
 from darn.nn._products import products
+from darn.nn._registry import register
 
 Grid = tuple[int, int, int]  # rows, columns, channels
 
@@ -87,6 +88,7 @@ def local_product(
     return y.reshape(bh * P, bw * Q, F)[: size[0], : size[1]]
 
 
+@register("local")
 class Local(AbstractMap):
     """A locally connected layer: cell (i, j) of the output sees a window of the input about (i, j) * stride.
 
@@ -124,7 +126,7 @@ class Local(AbstractMap):
         return -(-self.grid[0] // self.stride), -(-self.grid[1] // self.stride), self.W.shape[5]
 
     @property
-    def width(self):
+    def row_floats(self):
         cells = self.out[0] * self.out[1]
         sides = (tile_within(p, self.tile, n)[1] for p, n in zip(self.W.shape, self.out[:2]))
         return cells * self.grid[2] * math.prod(-(-self.W.shape[2] // t) + self.stride for t in sides)
@@ -145,6 +147,7 @@ class Local(AbstractMap):
         return out.reshape(-1)
 
 
+@register("local-transpose")
 class LocalTranspose(AbstractMap):
     """The exact adjoint of a `Local` without its bias, for the decoder: <L x, y> = <x, L^T y>."""
 
@@ -160,8 +163,8 @@ class LocalTranspose(AbstractMap):
         self.b = jnp.zeros(of.grid[2]) if bias else None
 
     @property
-    def width(self):
-        return self.of.width
+    def row_floats(self):
+        return self.of.row_floats
 
     def __call__(self, c):
         like = jax.ShapeDtypeStruct(self.of.grid, c.dtype)

@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from darn.nn._activation import ACTIVATIONS
-from darn.nn._base import AbstractMap
+from darn.nn._base import AbstractMap, Work
 from darn.nn._dense import Dense
+from darn.nn._registry import register
 
 
+@register("net")
 class Net(AbstractMap):
     """d = f_k(...f_1(c)), Eq. (9) with any number of layers."""
 
@@ -25,10 +29,24 @@ class Net(AbstractMap):
         return Net(tuple(f for pair in pairs for f in pair))
 
     @property
-    def width(self):
-        return max((f.width for f in self.maps), default=0)
+    def row_floats(self):
+        return max((f.row_floats for f in self.maps), default=0)
 
     def __call__(self, c):
         for f in self.maps:
             c = f(c)
         return c
+
+    def quantised(self, inputs, arithmetic):
+        maps = []
+        for f in self.maps:
+            f, inputs = f.quantised(inputs, arithmetic)
+            maps.append(f)
+        return Net(tuple(maps)), inputs
+
+    def work(self, v):
+        total = Work()
+        for f in self.maps:
+            total += f.work(v)
+            v = np.asarray(f(jnp.asarray(v, jnp.float32)))
+        return total

@@ -1,28 +1,195 @@
-"""Units decided one after the other: how such a walk is compiled."""
+"""Units decided one after the other: a walk is written once, and run compiled or on the host.
 
+Compiled, a walk is for one row, and `jax.vmap` makes it many: what sampling, completion and training use. On the host
+it is for all rows at once, along the last axis of NumPy arrays, and the bits may come from anywhere: the decoder of a
+compressed file pops them from a stack that no compiled program could reach.
+"""
+
+import abc
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array
+
+from darn.batching import chunks, cut
+
+# (carry, units, a) -> (carry, bits): choose the bits of some units from their logits. The sampler compares with uniform
+# numbers; a decoder pops the bits from a file. `units` is one number, or an array where units are decided side by side;
+# the number n, one beyond the last unit, stands for no unit, and the bit chosen for it is dropped.
+Decide = Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+class AbstractTurns(abc.ABC):
+    """How a walk is run: its loops, and the few array operations that differ."""
+
+    xp: Any  # the array module
+
+    @abc.abstractmethod
+    def block(self) -> int:
+        """Units that a blocked walk keeps up to date together."""
+
+    @abc.abstractmethod
+    def array(self, x) -> Any:
+        """Weights as the walk's own kind of array."""
+
+    @abc.abstractmethod
+    def scan(self, step: Callable, state: Any, n: int) -> tuple[Any, Any]:
+        """(state, outputs stacked) of `step(state, i) -> (state, output)` for i = 0 .. n - 1, as a loop."""
+
+    @abc.abstractmethod
+    def written_out(self, step: Callable, state: Any, n: int) -> tuple[Any, Any]:
+        """As `scan`, for the few steps inside a block, which an accelerator runs as one kernel."""
+
+    @abc.abstractmethod
+    def take(self, x, start, size: int, axis: int = 0) -> Any:
+        """x[start : start + size] along `axis`."""
+
+    @abc.abstractmethod
+    def put(self, x, values, start) -> Any:
+        """x with `values` at x[start : start + len(values)]."""
+
+    @abc.abstractmethod
+    def product(self, W, y, known) -> Any:
+        """W y, the first `known` entries of y being known and the others 0."""
+
+    @abc.abstractmethod
+    def spread(self, a, w, bit, i) -> Any:
+        """a + w bit for the units after number i of a block; what the others become does not matter."""
+
+    @abc.abstractmethod
+    def rows(self, state: Any) -> tuple[int, ...]:
+        """The shape that the rows add to each array: none compiled, their number on the host."""
+
+    @abc.abstractmethod
+    def one_by_one(self, layer: Any, state: Any, decide: Decide, carry: Any) -> tuple[Any, Any]:
+        """(y, carry) by the layer's own `read` and `write` of one unit of one row."""
+
+
+class Compiled(AbstractTurns):
+    """Inside a compiled program, for one row."""
+
+    xp = jnp
+
+    def block(self):
+        return 32 if unrolled() else 16
+
+    def array(self, x):
+        return x
+
+    def scan(self, step, state, n):
+        return lax.scan(step, state, jnp.arange(n))
+
+    def written_out(self, step, state, n):
+        if not unrolled():
+            return lax.scan(step, state, jnp.arange(n))
+        out = []
+        for i in range(n):
+            state, y = step(state, i)
+            out.append(y)
+        return state, jnp.stack(out)
+
+    def take(self, x, start, size, axis=0):
+        return lax.dynamic_slice_in_dim(x, start, size, axis=axis)
+
+    def put(self, x, values, start):
+        return lax.dynamic_update_slice_in_dim(x, values, start, axis=0)
+
+    def product(self, W, y, known):
+        return W @ y  # of a fixed size: what is not known is 0
+
+    def spread(self, a, w, bit, i):
+        return a + w * bit
+
+    def rows(self, state):
+        return ()
+
+    def one_by_one(self, layer, state, decide, carry):
+        def unit(state_carry, j):
+            state, carry = state_carry
+            carry, y_j = decide(carry, j, layer.read(state, j))
+            return (layer.write(state, j, y_j), carry), y_j
+
+        (_, carry), y = self.scan(unit, (state, carry), layer.n)
+        return y, carry
+
+
+class Host(AbstractTurns):
+    """In NumPy, for all rows at once; arrays are changed in place. Units are decided in the order of their numbers.
+
+    Its sums are in another order than a compiled program's: only weights on a grid, as those of an integer twin, give
+    the same numbers both ways.
+    """
+
+    xp = np
+
+    def __init__(self, at_once: int = 512):
+        self.at_once = at_once  # rows that a compiled part of the walk is given together
+
+    def block(self):
+        return 32
+
+    def array(self, x):
+        return np.asarray(x)
+
+    def scan(self, step, state, n):
+        out = []
+        for i in range(n):
+            state, y = step(state, i)
+            out.append(y)
+        return state, None if out[0] is None else np.stack(out)
+
+    written_out = scan
+
+    def take(self, x, start, size, axis=0):
+        return x[(slice(None),) * axis + (slice(start, start + size),)]
+
+    def put(self, x, values, start):
+        x[start : start + len(values)] = values
+        return x
+
+    def product(self, W, y, known):
+        return W[:, :known] @ y[:known]
+
+    def spread(self, a, w, bit, i):
+        a[i + 1 :] += w[i + 1 :, None] * bit
+        return a
+
+    def rows(self, state):
+        return jax.tree.leaves(state)[0].shape[-1:]
+
+    def one_by_one(self, layer, state, decide, carry):
+        # `read` and `write` are compiled, for a fixed number of rows, and their states stay where they are computed.
+        (n_rows,) = self.rows(state)
+        parts = list(chunks(n_rows, self.at_once))
+        states = [cut(state, *part, self.at_once, axis=-1) for part in parts]
+        y = np.empty((layer.n, n_rows), jax.tree.leaves(state)[0].dtype)
+        for j in range(layer.n):
+            here = jnp.asarray(j)
+            read = [np.asarray(_read(layer, own, here))[:count] for own, (_, count) in zip(states, parts)]
+            carry, y[j] = decide(carry, j, np.concatenate(read))
+            bits = [cut(y[j], *part, self.at_once) for part in parts]
+            states = [_write(layer, own, here, bit) for own, bit in zip(states, bits)]
+        return y, carry
+
+
+@eqx.filter_jit
+def _read(layer, state, j):
+    return jax.vmap(lambda s: layer.read(s, j), in_axes=-1)(state)
+
+
+@eqx.filter_jit
+def _write(layer, state, j, bits):
+    return jax.vmap(lambda s, y: layer.write(s, j, y), in_axes=-1, out_axes=-1)(state, bits)
+
+
+COMPILED = Compiled()
 
 
 def unrolled() -> bool:
-    """Whether a walk is written out. On an accelerator it is: all of it becomes one fused kernel, not several a unit.
-
-    On a CPU a loop is as fast, and compiles in a second where 32 units written out take ten.
-    """
+    """Whether a block's walk is written out. On an accelerator it is: all of it becomes one fused kernel, not several
+    a unit. On a CPU a loop is as fast, and compiles in a second where 32 units written out take ten."""
     return jax.default_backend() != "cpu"
-
-
-def in_turn(step: Callable[[Any, Any], tuple[Any, Array]], state: Any, n: int) -> tuple[Any, Array]:
-    """(state, outputs stacked) of `step(state, i) -> (state, output)` for i = 0 .. n - 1."""
-    if not unrolled():
-        return lax.scan(step, state, jnp.arange(n))
-    out = []
-    for i in range(n):
-        state, y = step(state, i)
-        out.append(y)
-    return state, jnp.stack(out)

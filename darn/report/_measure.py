@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from darn.batching import map_rows, row_keys, rows_within
 from darn.data import Rows
 from darn.inference import likelihood, sampling
 from darn.inference.likelihood import Likelihood
 from darn.inference.objective import description_length
-from darn.layers import AbstractAutoregressive, Factorial
 from darn.model import Stack
 from darn.nn import softplus
 from darn.runs.folder import Run
@@ -69,25 +69,18 @@ def _lengths(model, x, context, key, start, n):
         dl = jax.vmap(lambda k: description_length(model, x, context, key=k))(jax.random.split(key, n))
         return jnp.mean(dl.x_given_h), jnp.stack([jnp.mean(v) for v in dl.h]) if dl.h else jnp.zeros(0)
 
-    return jax.vmap(one)(x, context, sampling.row_keys(key, start, len(x)))
-
-
-def _by_chunks(f, x, context, size):
-    """f(x, context, start) over padded chunks of rows, its arrays joined."""
-    size, parts = min(size, len(x)), []
-    for start, count in sampling.chunks(len(x), size):
-        rows = jnp.asarray(sampling.pad_rows(x[start : start + count], size), jnp.float32)
-        side = None if context is None else jnp.asarray(sampling.pad_rows(context[start : start + count], size))
-        parts.append([np.asarray(v)[:count] for v in f(rows, side, jnp.asarray(start))])
-    return [np.concatenate(v) for v in zip(*parts)]
+    return jax.vmap(one)(x, context, row_keys(key, start, len(x)))
 
 
 def lengths(model: Stack, x, context=None, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """L(x|h) (N,) and L(h) by layer (N, n_layers) of each row, means over encodings."""
     key, n = jax.random.fold_in(jax.random.key(seed), 1), ENCODINGS if model.n_layers else 1
     size = max(1, 4_000_000 // (n * model.n_x))
-    x_given_h, h = _by_chunks(lambda x, c, start: _lengths(model, x, c, key, start, n), x, context, size)
-    return x_given_h, h
+
+    def part(start, x, context):
+        return _lengths(model, sampling.as_floats(x), context, key, jnp.asarray(start), n)
+
+    return map_rows(part, len(x), min(size, len(x)), x, context, numbered=True)
 
 
 @eqx.filter_jit
@@ -95,10 +88,10 @@ def _unit_costs(model, x, context, key, start):
     def one(x, context, key):
         h = model.encode(x, context, key=key)
         layer, c = model.decoder[0].layer, model.above(0, h, context)
-        a = layer.logits(c) if isinstance(layer, Factorial) else layer.logits(x, c)
+        a = layer.logits(x, c)
         return softplus(a) - x * a
 
-    return (jax.vmap(one)(x, context, sampling.row_keys(key, start, len(x))),)
+    return jax.vmap(one)(x, context, row_keys(key, start, len(x)))
 
 
 def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | None:
@@ -106,11 +99,15 @@ def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | 
 
     None for a layer that averages over orderings: there a unit has no cost of its own.
     """
-    if not isinstance(model.decoder[0].layer, Factorial | AbstractAutoregressive):
+    if model.decoder[0].layer.n_orders > 1:
         return None
     key = jax.random.fold_in(jax.random.key(seed), 2)
-    size = max(1, 4_000_000 // model.decoder[0].layer.width)
-    return _by_chunks(lambda x, c, start: _unit_costs(model, x, c, key, start), x, context, size)[0].mean(axis=0)
+    size = rows_within(model.decoder[0].layer.row_floats, len(x), len(x), 4_000_000)
+
+    def part(start, x, context):
+        return _unit_costs(model, sampling.as_floats(x), context, key, jnp.asarray(start))
+
+    return map_rows(part, len(x), size, x, context, numbered=True).mean(axis=0)
 
 
 def independent_nll(rows: Rows, x: np.ndarray) -> float:

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from darn import data
-from darn.runs import defaults, pretrained
 from darn.errors import DarnError
 from darn.files import atomic, cannot_write
 from darn.model import Stack
 from darn.model_file import load_model
+from darn.runs import defaults, pretrained
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, fields_of, override, show_field
 from darn.training import Fit, compiling, fit

@@ -22,10 +22,10 @@ from darn.errors import DarnError
 from darn.files import atomic
 from darn.model import Stack
 from darn.model_file import load_model, save_model
+from darn.runs.folder import describe_data, load_data, maker
+from darn.runs.grid import expand
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, show_field
-from darn.runs.grid import expand
-from darn.runs.folder import describe_data, load_data, maker
 from darn.training import Group, Make, Record, plan, shapes, train_group, validation_samples
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
@@ -172,7 +172,7 @@ def _fits(make, padded: Architecture, splits: data.Splits) -> int:
     """Models that fit into an accelerator's memory side by side."""
     stack = shapes(make, padded)
     weights = sum(math.prod(w.shape) for w in jax.tree.leaves(stack))
-    widest = max(part.layer.width for part in (*stack.decoder, *stack.encoder))
+    widest = max(part.layer.row_floats for part in (*stack.decoder, *stack.encoder))
     widest = max(widest, *(n for w in jax.tree.leaves(stack) for n in w.shape))
     scored = 4 * min(500, len(splits.valid)) * validation_samples(stack, len(splits.valid)) * widest
     return max(1, FLOATS // (8 * weights + scored))
@@ -222,7 +222,15 @@ def _file(out: Path, i: int, ending: str) -> Path:
 
 
 def _new_record(recipe: Recipe, grid, members, splits, groups) -> dict:
-    empty = {"valid_bound": None, "excess": 0.0, "epoch": 0, "epochs": 0, "seconds": 0.0, "diverged": False, "done": False}
+    empty = {
+        "valid_bound": None,
+        "excess": 0.0,
+        "epoch": 0,
+        "epochs": 0,
+        "seconds": 0.0,
+        "diverged": False,
+        "done": False,
+    }
     return {
         "recipe": recipe.to_json(),
         "grid": _plain(grid),

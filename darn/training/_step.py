@@ -280,7 +280,7 @@ class Program:
         n_repeats = max(n_samples // at_once, 1)
         n_samples = n_repeats * at_once
         loss = make_loss("darn", n_samples=at_once, weighted=self.config.weighted)
-        size = max(min(500, len(rows), (1 << 28) // (model.width * n_samples)), 1)
+        size = max(min(500, len(rows), (1 << 28) // (model.row_floats * n_samples)), 1)
         n_chunks = -(-len(rows) // size)
         free = jnp.zeros(model.n_layers)  # no price on active units
         base, draw_base = jax.random.split(jax.random.key(hyper.seed ^ 0xB0))

@@ -31,7 +31,7 @@ def _ratio(top: int, bottom: int, bits: int) -> int:
 
 
 @lru_cache
-def sigmoid(step_bits: int, reach: int, bits: int) -> np.ndarray:
+def sigmoid_table(step_bits: int, reach: int, bits: int) -> np.ndarray:
     """sigma(i / 2^step_bits) in units of 2^-bits for |i| <= reach * 2^step_bits, never 0 nor 1."""
     one, count = 1 << _SCALE, (reach << step_bits) + 1
     low = [max(_ratio(e, one + e, bits), 1) for e in _powers(step_bits, count)]  # sigma(-i)
@@ -40,7 +40,7 @@ def sigmoid(step_bits: int, reach: int, bits: int) -> np.ndarray:
 
 
 @lru_cache
-def activation(name: str, step_bits: int, reach: int, bits: int) -> np.ndarray:
+def activation_table(name: str, step_bits: int, reach: int, bits: int) -> np.ndarray:
     """tanh or sigmoid at i / 2^step_bits, rounded to multiples of 2^-bits, as float64 (which holds them exactly)."""
     one, count = 1 << _SCALE, (reach << step_bits) + 1
     if name == "sigmoid":

@@ -1,0 +1,50 @@
+"""The integer twin of a stack: the same classes with weights on a grid, so that every sum is exact on any machine."""
+
+import hashlib
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from darn.errors import DarnError
+from darn.model import Conditional, Stack
+from darn.model_file import describe
+from darn.nn import ARITHMETICS, Arithmetic, TooCoarse, bits
+
+
+def twin(model: Stack) -> Stack:
+    """The integer twin of a stack whose layers have one."""
+    if model.n_context:
+        raise DarnError("the codec is for models without an observed context, and this one was trained with one")
+    n = (model.n_x, *model.n_h)
+    above = [n[l + 1 :] if model.skip else n[l + 1 : l + 2] for l in range(len(n))]
+    below = [n[: k + 1] if model.skip else n[k : k + 1] for k in range(model.n_layers)]
+    with jax.enable_x64(True):
+        for arithmetic in ARITHMETICS:
+            try:
+                decoder = [_conditional(part, sum(p), arithmetic) for part, p in zip(model.decoder, above)]
+                encoder = [_conditional(part, sum(p), arithmetic) for part, p in zip(model.encoder, below)]
+                return Stack(tuple(decoder), tuple(encoder), model.skip, model.n_context)
+            except TooCoarse:
+                continue
+    raise DarnError("the model's weights are too large for exact sums: train it again with weight decay")
+
+
+def _conditional(part: Conditional, n: int, arithmetic: Arithmetic) -> Conditional:
+    net, inputs = part.net, bits(n)  # the parents are bits
+    if net is not None and n:
+        net, inputs = net.quantised(inputs, arithmetic)
+    return Conditional(part.layer.quantised(inputs, arithmetic), net)
+
+
+def dtype_of(twin: Stack) -> str:
+    """float32 or float64: what the twin computes in."""
+    return str(jax.tree.leaves(eqx.filter(twin, eqx.is_inexact_array))[0].dtype)
+
+
+def fingerprint(model: Stack, twin: Stack) -> bytes:
+    """Eight bytes that tell models apart: the structure and every number that coding depends on."""
+    digest = hashlib.sha256(describe(model)[0].encode())
+    for leaf in jax.tree.leaves(eqx.filter(twin, eqx.is_array)):
+        digest.update(np.asarray(leaf).astype("<f8").tobytes())
+    return digest.digest()[:8]
