@@ -12,12 +12,11 @@ from helpers import randomised, same
 
 from darn import cli, data
 from darn.errors import DarnError
-from darn.gradients import bernoulli
 from darn.inference.objective import description_length
-from darn.layers import AbstractBinaryLayer, Factorial, bias_field, context_field
+from darn.layers import AbstractBinaryLayer, bias_field, context_field
 from darn.model import Conditional, Stack
 from darn.model_file import load_model
-from darn.nn import Dense
+from darn.nn import COMPILED, Dense
 from darn.runs import folder, sweep
 from darn.runs.folder import open_run
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
@@ -101,40 +100,37 @@ def check_inert(small, padded, context):
 class Urn(AbstractBinaryLayer):
     """A factorial layer from outside the package, with field names of its own."""
 
-    start: jax.Array = bias_field()
-    reader: Dense | None = context_field()
+    level: jax.Array = bias_field()
+    reader: Dense = context_field()
     n: int = eqx.field(static=True)
 
     def __init__(self, n, n_c, key):
-        self.n, self.start, self.reader = n, jnp.zeros(n), Dense(n_c, n, bias=False, key=key)
+        self.n, self.level, self.reader = n, jnp.zeros(n), Dense(n_c, n, bias=False, key=key)
 
-    def twin(self):
-        layer = Factorial(self.n)
-        return eqx.tree_at(lambda m: (m.b, m.U), layer, (self.start, self.reader), is_leaf=lambda v: v is None)
+    def logits(self, y, c=None, *, order=0):
+        return self.start(c)
 
-    def log_prob(self, y, c=None, *, key=None):
-        return self.twin().log_prob(y, c)
+    def start(self, c=None, *, order=0):
+        return self.level + self.reader(c)
 
-    def sample(self, c=None, *, key, bit=bernoulli):
-        return self.twin().sample(c, key=key, bit=bit)
-
-    def most_probable(self, c=None):
-        return self.twin().most_probable(c)
+    def walk(self, state, decide, carry, turns=COMPILED):
+        carry, y = decide(carry, turns.xp.arange(self.n), state)
+        return y, carry
 
 
 class NoContextMarked(Urn):
-    reader: Dense | None
+    reader: Dense
 
 
 class NoBiasMarked(Urn):
-    start: jax.Array
+    level: jax.Array
 
 
 class OtherAxis(Urn):
     """Its context runs over the first axis."""
 
     def __init__(self, n, n_c, key):
-        self.n, self.start, self.reader = n, jnp.zeros(n), Dense(n, n_c, bias=False, key=key)
+        self.n, self.level, self.reader = n, jnp.zeros(n), Dense(n, n_c, bias=False, key=key)
 
 
 def urns(kind, n_h):
