@@ -18,7 +18,7 @@ from test_cli import BITS, csv, darn, facts, ok, refused
 from darn.data import Rows
 from darn.inference import likelihood
 from darn.report import _measure
-from darn.runs.folder import open_run
+from darn.runs.folder import load
 
 NASTY = "<script>alert('x')</script>"
 SCORING = ("--rows", 20, "--samples", 10, "--repeats", 2)
@@ -126,7 +126,7 @@ def test_names_from_the_data_cannot_become_markup(home, name):
 @pytest.mark.parametrize("name", RUNS)
 def test_what_it_says_is_what_eval_says(home, name, capsys):
     shown = {row["name"]: row["value"] for row in charts(pages(home)[name])["likelihood"]["rows"]}
-    run = open_run(home / name)
+    run = load(home / name)
     rows = run.rows(split="test")
     index = np.unique(np.linspace(0, len(rows) - 1, 20).round().astype(int)) if len(rows) > 20 else np.arange(len(rows))
     chosen = rows.take(index)
@@ -153,7 +153,7 @@ def test_the_epoch_is_that_of_the_model(home, tmp_path):
     """Another may have a lower bound, with a code not as sparse as asked for."""
     run = shutil.copytree(home / "digits", tmp_path / "run")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept = open_run(run).info["training"]["epoch"]
+    kept = load(run).info["training"]["epoch"]
     other = next(r for r in rows if r["epoch"] != kept)
     other["valid"]["bound"] = 0.0
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -248,7 +248,7 @@ def test_independent_columns():
 
 
 def test_layers_shared_from_the_top_down(home):
-    run = open_run(home / "deep")
+    run = load(home / "deep")
     s = _measure.scored(run, limit=5, n_samples=2, repeats=1)
     drawn = _measure.draws(s)
     levels = _measure.from_layer(s, drawn, 6)

@@ -19,12 +19,12 @@ def compress(args) -> None:
 
     from darn import codec
     from darn.data import packing
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
     if args.train:
         made, inside, given, extra = _trained(args, source)
     else:
-        run = open_run(model[0])
+        run = load(model[0])
         made, inside, extra = run.model, b"", {}
         given = packing.open_source(source, run.model.n_x, run.shape, args.split, run.schema)
     rows = codec.RowCodec(made)
@@ -92,13 +92,13 @@ def decompress(args) -> None:
 
     from darn import codec
     from darn.data import packing
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
     with _open(source) as f:
         head = codec.read_head(f)
         columns = schema = None
         if model:
-            run = open_run(model[0])
+            run = load(model[0])
             made, columns, schema = run.model, run.columns, run.schema
         elif head.model:
             from darn.runs.two_part import unpack

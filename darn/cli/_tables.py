@@ -170,13 +170,13 @@ def _show_docs(args, results, found):
 
 def _show_fig2(args, results, found):
     from darn.paper import figures
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
     facts, lines = {}, []
     folder = results / "fig2"
     model = results / "models" / "mnist-500.safetensors"
     if model.exists():
-        facts["samples"] = f = figures.samples_beside_nearest(open_run(model), folder / "samples.png")
+        facts["samples"] = f = figures.samples_beside_nearest(load(model), folder / "samples.png")
         lines.append(
             f"{folder / 'samples.png'}: {f['samples']} samples of mnist-500, each left of the nearest training row; "
             f"{f['mean_distance']:.1f} pixels apart in the mean, at least {f['least_distance']} "
@@ -189,7 +189,7 @@ def _show_fig2(args, results, found):
         if not model.exists():
             lines.append(f"{what}: not yet run ({name})")
             continue
-        figures.sample_probabilities(open_run(model), folder / f"{what}.png")
+        figures.sample_probabilities(load(model), folder / f"{what}.png")
         lines.append(f"{folder / what}.png: p(x = 1 | h) of codes drawn from {name}")
     n = figures.curves(found, folder / "curves.png")
     lines.append(f"{folder / 'curves.png'}: training curves of {n} rows" if n else "curves: not yet run")

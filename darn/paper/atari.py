@@ -78,7 +78,7 @@ class Book:
             found = likelihood.importance(model, x, n_samples=n_samples, repeats=1)
         else:
             found = likelihood.exact(model, x)
-        run = folder.open_run(self.runs / name)
+        run = folder.load(self.runs / name)
         with open(self.runs / name / "model.safetensors", "rb") as f:
             digest = hashlib.file_digest(f, "sha256").hexdigest()
         record = {

@@ -19,7 +19,7 @@ from darn.paper.recipes import RECIPES
 from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES, lacking, model_of, path_of, write
 from darn.paper.rows import MNIST, NOT_AT_HAND, Row
 from darn.runs import baselines, provenance
-from darn.runs.folder import Run, describe_data, load_data, open_run, scored_rows, train
+from darn.runs.folder import Run, describe_data, load, load_data, scored_rows, train
 from darn.runs.recipe import Recipe, override
 from darn.training import goal
 
@@ -98,7 +98,7 @@ def _train_recipe(row: Row, results: Path, runs: Path, progress: bool) -> tuple[
     fit = train(recipe, out, resume=(out / "recipe.json").exists(), progress=progress)
     if fit.interrupted:
         return None
-    run = open_run(out)
+    run = load(out)
     save_model(model_of(results, row), run.model, run.info, dtype="float16")
     notes = {
         "valid_bound": fit.bound,
@@ -115,7 +115,7 @@ def _stored(row: Row, results: Path) -> tuple[float, dict] | None:
     file, recipe = model_of(results, row), recipe_of(row)
     if not file.exists() or recipe is None:
         return None
-    info = open_run(file).info
+    info = load(file).info
     training = info.get("training")
     if training is None or Recipe.from_json(info["recipe"]) != recipe:
         return None
@@ -193,7 +193,7 @@ def quick(run: Run, method: str = "auto", seed: int = 0) -> dict:
 
 def _record(row: Row, seconds: float, notes: dict, results: Path, protocol: Protocol) -> dict:
     """Scores the stored float16 weights: every figure is theirs."""
-    run = open_run(model_of(results, row))
+    run = load(model_of(results, row))
     x, context = scored_rows(run.rows())
     began = time.monotonic()
     found = score(run.model, x, context, protocol)
@@ -246,7 +246,7 @@ def _short(path: Path, results: Path) -> str:
 
 def _complete(row: Row, record: dict, results: Path, path: Path) -> dict:
     """A record of an earlier version, with the keys it lacks computed from the stored model; its figures stay."""
-    run = open_run(model_of(results, row))
+    run = load(model_of(results, row))
     new = _head(row, run.info["data"]["sha256"]) | {
         "quick": record.get("quick") or quick(run, record.get("method", "auto")),
         "parameters": n_parameters(run.model),
