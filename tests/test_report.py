@@ -21,7 +21,7 @@ from darn.model_file import load_model, save_model
 from darn.report import _measure
 from darn.report._document import policy
 from darn.report._view import kind_of
-from darn.runs.folder import open_run
+from darn.runs.folder import load
 
 # What a stranger may put into a column's name, a class or a recipe. If any of it runs, the probe sees the mark.
 RUNS_SCRIPT = "document.documentElement.dataset.forged='yes'"
@@ -185,7 +185,7 @@ def test_the_policy_allows_the_pages_own_script_and_nothing_else(home, name):
 @pytest.mark.parametrize("name", RUNS)
 def test_what_it_says_is_what_eval_says(home, name, capsys):
     shown = {row["name"]: row["value"] for row in charts(pages(home)[name])["likelihood"]["rows"]}
-    run = open_run(home / name)
+    run = load(home / name)
     rows = run.rows(split="test")
     index = np.unique(np.linspace(0, len(rows) - 1, 20).round().astype(int)) if len(rows) > 20 else np.arange(len(rows))
     chosen = rows.take(index)
@@ -213,7 +213,7 @@ def test_the_epoch_is_that_of_the_model(home, tmp_path):
     """Another may have a lower bound, with a code not as sparse as asked for."""
     run = shutil.copytree(home / "digits", tmp_path / "run")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept = open_run(run).info["training"]["epoch"]
+    kept = load(run).info["training"]["epoch"]
     other = next(r for r in rows if r["epoch"] != kept)
     other["valid"]["bound"] = 0.0
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -318,14 +318,14 @@ def test_layers_in_words(name, words):
 def test_curves_that_training_did_not_write_are_left_out(home, tmp_path, change):
     run = shutil.copytree(home / "digits", tmp_path / "run")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert _measure.history(open_run(run)) == rows
+    assert _measure.history(load(run)) == rows
     change(rows[-1])
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    assert _measure.history(open_run(run)) == []
+    assert _measure.history(load(run)) == []
 
 
 def test_layers_shared_from_the_top_down(home):
-    run = open_run(home / "deep")
+    run = load(home / "deep")
     s = _measure.scored(run, limit=5, n_samples=2, repeats=1)
     drawn = _measure.draws(s)
     levels = _measure.from_layer(s, drawn, 6)

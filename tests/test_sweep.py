@@ -18,7 +18,7 @@ from darn.model import Conditional, Stack
 from darn.model_file import load_model
 from darn.nn import COMPILED, Dense
 from darn.runs import folder, sweep
-from darn.runs.folder import open_run
+from darn.runs.folder import load
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
 from darn.runs.recipe import Recipe, show_field
 from darn.training import fit, plan, shapes, train_group, validation_samples
@@ -346,7 +346,7 @@ def test_the_best_model_is_an_ordinary_run(own, tmp_path):
     record = sweep.run(own, OWN_GRID, tmp_path / "s", programs=1, width=4)
     best = min(record["models"], key=lambda r: r["valid_bound"])
     assert record["best"] == best["number"]
-    run = open_run(tmp_path / "s" / "best")
+    run = load(tmp_path / "s" / "best")
     assert {k: show_field(getattr(run.recipe, k)) for k in OWN_GRID} == best["fields"]
     assert run.model.n_h == run.recipe.n_h  # unpadded
     assert run.info["training"]["valid_bound"] == best["valid_bound"]
@@ -414,7 +414,7 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
     assert cli.main([*words, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert [m["fields"] for m in record["models"]] == [{"lr": "0.01"}, {"lr": "0.001"}]
-    assert open_run(record["run"]).info["training"]["valid_bound"] == record["models"][record["best"]]["valid_bound"]
+    assert load(record["run"]).info["training"]["valid_bound"] == record["models"][record["best"]]["valid_bound"]
     assert cli.main(words) == 2
     assert "resume the sweep" in capsys.readouterr().err
     assert cli.main([*words, "--resume"]) == 0

@@ -20,11 +20,11 @@ def evaluate(args) -> None:
     from darn.inference import likelihood
     from darn.paper import rbm
     from darn.runs import provenance
-    from darn.runs.folder import open_run, scored_rows
+    from darn.runs.folder import load, scored_rows
 
     if rbm.is_rbm(args.model):
         return _evaluate_rbm(args, stored)
-    run = open_run(args.model)
+    run = load(args.model)
     x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
     own = args.data in (None, run.recipe.data)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)

@@ -19,7 +19,7 @@ from darn.paper.results import lacking, model_of, path_of, write
 from darn.paper.rows import MNIST, NOT_AT_HAND, Row
 from darn.paper.scoring import Protocol
 from darn.runs import baselines, provenance
-from darn.runs.folder import Run, describe_data, load_data, open_run, scored_rows, train
+from darn.runs.folder import Run, describe_data, load_data, load, scored_rows, train
 from darn.runs.recipe import Recipe, override
 from darn.training import selection_bound
 
@@ -97,7 +97,7 @@ class Driver:
         # A folder may hold a training that was interrupted: resuming one that came to its end costs nothing.
         if make and not (row.keep_model and there.exists()) and self._trained(row) is None:
             raise KeyboardInterrupt
-        return open_run(path) if there.exists() else None
+        return load(path) if there.exists() else None
 
     def _recipe(self, row: Row) -> Recipe:
         recipe = recipe_of(row)
@@ -114,7 +114,7 @@ class Driver:
         if fit.interrupted:
             return None
         if row.keep_model:
-            run = open_run(out)
+            run = load(out)
             save_model(model_of(self.results, row), run.model, run.info, dtype="float16")
         notes = {
             "valid_bound": fit.bound,
@@ -130,7 +130,7 @@ class Driver:
         file = model_of(self.results, row)
         if self.again or (self.runs / row.name).exists() or not row.keep_model or not file.exists():
             return None
-        info = open_run(file).info
+        info = load(file).info
         training = info.get("training")
         recipe, stored = self._recipe(row), Recipe.from_json(info["recipe"])
         # The paper's figures are no part of how a model was trained.

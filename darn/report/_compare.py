@@ -25,12 +25,12 @@ def compare(paths, out: str | Path, *, progress=None, **options) -> dict:
         The figures of each run, the best first, as "runs", and the file as "out".
     """
     from darn.report._measure import scored
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
     paths = [Path(path) for path in paths]
     if len(set(paths)) < 2:
         raise DarnError("a comparison takes two runs or more")
-    runs = [open_run(path) for path in dict.fromkeys(paths)]
+    runs = [load(path) for path in dict.fromkeys(paths)]
     every = [scored(run, progress=progress, **options) for run in runs]
     text, found = render(every)
     with atomic(out) as temporary:

@@ -22,9 +22,9 @@ def page(path: str | Path, out: str | Path | None = None, *, progress=None, **op
         The headline figures, and the file as "out".
     """
     from darn.report._measure import scored
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
-    run = open_run(path)
+    run = load(path)
     out = Path(out) if out else default_out(run.path)
     s = scored(run, progress=progress, **options)
     text, found = render(s)
