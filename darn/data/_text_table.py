@@ -6,6 +6,7 @@ with nulls, makes rows of blank lines, and takes ten times as long to import.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ SUFFIXES = (".csv", ".txt", ".tsv", ".data", ".amat")
 # In this order where several would do: a comma may be a decimal sign or stand in a text, a semicolon hardly ever.
 DELIMITERS = (";", "\t", ",", "|")
 SPOKEN = {"tab": "\t", "\\t": "\t", "blank": BLANKS, "space": BLANKS, "comma": ",", "semicolon": ";"}
-_LINES, _CHARACTERS = 1000, 1 << 20  # how much of a file is looked at to find its delimiter
+_LINES, _CHARACTERS = 1000, 1 << 18  # how much of a file is looked at to find its delimiter
 
 
 @dataclass(frozen=True)
@@ -101,20 +102,25 @@ class TextTable:
 
     def numbers(self, label: int | None = None) -> tuple[np.ndarray, list[str]]:
         """All columns but `label` as floats (N, n), and the label's cells; text is refused with its line."""
+        if label is None and self.width > 1 and len(self.lines) > self.first:
+            options: dict = {"delimiter": None if self.delimiter == BLANKS else self.delimiter, "quotechar": '"'}
+            # Twice as fast where all goes well; whatever does not is left to the exact reader, which names the line.
+            with contextlib.suppress(ValueError):
+                X = np.loadtxt(self.lines[self.first :], comments=None, ndmin=2, **options)
+                if X.shape[1] == self.width:
+                    return X, []
         parts, labels, rows = [], [], self.records()
         while chunk := list(islice(rows, max(1, (1 << 20) // self.width))):
             if label is not None:
                 labels += [r.cells[label] for r in chunk]
-            rows_of_cells = (r.cells if label is None else r.cells[:label] + r.cells[label + 1 :] for r in chunk)
+            cells = [r.cells if label is None else r.cells[:label] + r.cells[label + 1 :] for r in chunk]
             if any("_" in r.raw for r in chunk):
                 self._refuse(chunk, label)  # Python takes 1_0 for ten
             try:
-                # Half the time of np.array(cells, float).
-                values = np.fromiter(map(float, chain.from_iterable(rows_of_cells)), np.float64)
+                parts.append(np.array(cells, dtype=np.float64))
             except ValueError:
                 self._refuse(chunk, label)
                 raise
-            parts.append(values.reshape(len(chunk), -1))
         return (np.concatenate(parts) if parts else np.zeros((0, self.width - (label is not None)))), labels
 
     def _refuse(self, records: list[Record], label: int | None) -> None:
