@@ -1,6 +1,7 @@
 """The report page: its numbers are the library's, it stands alone, and it works in a browser."""
 
 import base64
+import contextlib
 import io
 import itertools
 import json
@@ -39,8 +40,7 @@ RUNS = {
     "table": ("table.csv", "--labels", "kind"),
     "eonade": ("table.csv", "--labels", "kind", "--n_h", "", "--visible", "eonade"),
     "eonade with a code": ("digits", "--visible", "eonade"),
-    "nade": ("digits", "--visible", "nade", "--encoder", "linear"),
-    "mixture": ("table.csv", "--visible", "mixture", "--drop", "kind"),
+    "mixture": ("table.csv", "--visible", "mixture", "--encoder", "linear", "--drop", "kind"),
     "categories": ("pets.csv", "--categorical", "auto"),
     "categories, no code": ("pets.csv", "--categorical", "auto", "--n_h", "", "--visible", "nade"),
     "grid": ("digits", "--visible", "grid", "--n_h", ""),
@@ -50,29 +50,52 @@ RUNS = {
 NO_CODE = [name for name, words in RUNS.items() if ("--n_h", "") in itertools.pairwise(words)]
 
 
+class Home:
+    """A folder with every run and its report, each made when first asked for."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        rows = [[*r, "cat & dog" if i % 2 else "<b>dog</b>"] for i, r in enumerate(BITS.tolist())]
+        csv(folder / "table.csv", rows, [NASTY, ATTRIBUTE.replace('"', ""), *"cdef", "kind"])
+        pets = [[k, s, i % 3] for k in ("cat", "<i>dog</i>") for s in "SML" for i in range(10)]
+        csv(folder / "pets.csv", pets, ["kind", ENDS, "age"])
+
+    def run(self, name):
+        """The run's folder, with its report in it."""
+        path = self.folder / name
+        if not path.exists():
+            with contextlib.redirect_stdout(io.StringIO()):
+                if name == "forged":
+                    forge(shutil.copytree(self.run("deep"), path))
+                else:
+                    data, *fields = RUNS[name]
+                    source = self.folder / data if data.endswith(".csv") else data
+                    assert darn("train", source, *fields, "--tiny", "--quiet", "--out", path) == 0
+                assert darn("report", path, *SCORING) == 0
+        return path
+
+    def page(self, name):
+        """The file of a report or a comparison."""
+        if name in REPORTS:
+            return self.run(name) / "report.html"
+        path = self.folder / f"{name}.html"
+        if not path.exists():
+            runs = [self.run(n) for n in ("digits", "deep", *(["table"] if name == "other" else []))]
+            with contextlib.redirect_stdout(io.StringIO()):
+                assert darn("compare", *runs, *SCORING, "--out", path) == 0
+        return path
+
+    def pages(self):
+        return {name: self.page(name) for name in PAGES}
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with every run and its report."""
-    folder = tmp_path_factory.mktemp("report")
-    rows = [[*r, "cat & dog" if i % 2 else "<b>dog</b>"] for i, r in enumerate(BITS.tolist())]
-    csv(folder / "table.csv", rows, [NASTY, ATTRIBUTE.replace('"', ""), *"cdef", "kind"])
-    pets = [[k, s, i % 3] for k in ("cat", "<i>dog</i>") for s in "SML" for i in range(10)]
-    csv(folder / "pets.csv", pets, ["kind", ENDS, "age"])
-    for name, (data, *fields) in RUNS.items():
-        source = folder / data if data.endswith(".csv") else data
-        assert darn("train", source, *fields, "--tiny", "--quiet", "--out", folder / name) == 0
-        assert darn("report", folder / name, *SCORING) == 0
-    forge(folder)
-    assert darn("report", folder / "forged", *SCORING) == 0
-    both = [folder / "digits", folder / "deep", folder / "table"]
-    assert darn("compare", *both[:2], *SCORING, "--out", folder / "same.html") == 0
-    assert darn("compare", *both, *SCORING, "--out", folder / "other.html") == 0
-    return folder
+    return Home(tmp_path_factory.mktemp("report"))
 
 
-def forge(folder):
-    """A copy of a run of which every text that a file carries is hostile."""
-    run = shutil.copytree(folder / "deep", folder / "forged")
+def forge(run):
+    """Makes every text that a run's files carry hostile."""
     (run / "report.html").unlink()
     path = run / "model.safetensors"
     model, info = load_model(path)
@@ -84,11 +107,6 @@ def forge(folder):
     info["data"] |= {"classes": [nasty("class")], "rows": [nasty("1")], "columns": [nasty("c")]}
     info["training"] |= {"seconds": nasty("9"), "epoch": nasty("1")}
     save_model(path, model, info)
-
-
-def pages(home):
-    found = {name: home / name / "report.html" for name in (*RUNS, "forged")}
-    return found | {"same": home / "same.html", "other": home / "other.html"}
 
 
 REPORTS = [*RUNS, "forged"]
@@ -115,7 +133,7 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_it_stands_alone(home, name):
-    text = pages(home)[name].read_text()
+    text = home.page(name).read_text()
     found = Elements(text)
     for tag, attrs in found.all:
         for key in ("src", "href", "action", "data-difference"):
@@ -133,14 +151,14 @@ def test_it_stands_alone(home, name):
 def test_pictures_have_pixels_and_words(home, name):
     from PIL import Image
 
-    found = [attrs for tag, attrs in Elements(pages(home)[name].read_text()).all if tag == "img"]
+    found = [attrs for tag, attrs in Elements(home.page(name).read_text()).all if tag == "img"]
     assert len(found) >= 8
     for attrs in found:
         assert attrs["alt"].strip()
         kind, data = attrs["src"].split(",")
         assert kind == "data:image/png;base64"
         Image.open(io.BytesIO(base64.b64decode(data))).load()
-    plots = [a for t, a in Elements(pages(home)[name].read_text()).all if "plot" in a.get("class", "").split()]
+    plots = [a for t, a in Elements(home.page(name).read_text()).all if "plot" in a.get("class", "").split()]
     assert plots
     assert all(a["role"] == "img" and len(a["aria-label"]) > 10 for a in plots)
 
@@ -161,7 +179,7 @@ option footer script"""
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_from_a_file_becomes_markup(home, name):
     """Hostile names and recipes are text: no element, attribute or script that the templates do not write."""
-    text = pages(home)[name].read_text()
+    text = home.page(name).read_text()
     found = Elements(text).all
     assert {tag for tag, _ in found} <= set(TAGS.split())
     assert [tag for tag, _ in found].count("script") == 2  # the numbers, and the page's own
@@ -170,12 +188,12 @@ def test_nothing_from_a_file_becomes_markup(home, name):
     } == set()
     assert "7 * 7 }}" in text or name not in ("forged", "categories")  # shown as it is, not computed
     if name in ("table", "eonade"):
-        assert charts(pages(home)[name])["means"]["names"][0] == NASTY
+        assert charts(home.page(name))["means"]["names"][0] == NASTY
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_policy_allows_the_pages_own_script_and_nothing_else(home, name):
-    text = pages(home)[name].read_text()
+    text = home.page(name).read_text()
     (given,) = [a["content"] for _, a in Elements(text).all if a.get("http-equiv") == "Content-Security-Policy"]
     assert "unsafe" not in given
     script, style = re.findall(r"<script>(.*?)</script>|<style>(.*?)</style>", text, re.DOTALL)[::-1]
@@ -184,8 +202,8 @@ def test_the_policy_allows_the_pages_own_script_and_nothing_else(home, name):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_it_says_is_what_eval_says(home, name, capsys):
-    shown = {row["name"]: row["value"] for row in charts(pages(home)[name])["likelihood"]["rows"]}
-    run = load(home / name)
+    shown = {row["name"]: row["value"] for row in charts(home.page(name))["likelihood"]["rows"]}
+    run = load(home.run(name))
     rows = run.rows(split="test")
     index = np.unique(np.linspace(0, len(rows) - 1, 20).round().astype(int)) if len(rows) > 20 else np.arange(len(rows))
     chosen = rows.take(index)
@@ -196,22 +214,22 @@ def test_what_it_says_is_what_eval_says(home, name, capsys):
 
 
 def test_sections_follow_the_model(home):
-    ids = {n: {a["id"] for t, a in Elements(p.read_text()).all if t == "section"} for n, p in pages(home).items()}
+    ids = {n: {a["id"] for t, a in Elements(p.read_text()).all if t == "section"} for n, p in home.pages().items()}
     everywhere = {"likelihood", "learning", "samples", "rows", "recipe"}
     for name in RUNS:
         deep = {"reconstructions", "code"} if name not in NO_CODE else set()
         assert ids[name] == everywhere | deep | {"completions"}
-    assert "columns" in charts(pages(home)["table"])
-    assert "columns" in charts(pages(home)["categories"])
-    assert "columns" not in charts(pages(home)["eonade"])  # a mean over orders has no cost by column
-    assert len(charts(pages(home)["deep"])["parts"]["series"]) == 3
-    assert charts(pages(home)["deep"])["bound"]["series"][0]["name"] == "validation bound of 2 encodings"
-    assert "active" in charts(pages(home)["digits"])
+    assert "columns" in charts(home.page("table"))
+    assert "columns" in charts(home.page("categories"))
+    assert "columns" not in charts(home.page("eonade"))  # a mean over orders has no cost by column
+    assert len(charts(home.page("deep"))["parts"]["series"]) == 3
+    assert charts(home.page("deep"))["bound"]["series"][0]["name"] == "validation bound of 2 encodings"
+    assert "active" in charts(home.page("digits"))
 
 
 def test_the_epoch_is_that_of_the_model(home, tmp_path):
     """Another may have a lower bound, with a code not as sparse as asked for."""
-    run = shutil.copytree(home / "digits", tmp_path / "run")
+    run = shutil.copytree(home.run("digits"), tmp_path / "run")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     kept = load(run).info["training"]["epoch"]
     other = next(r for r in rows if r["epoch"] != kept)
@@ -223,7 +241,7 @@ def test_the_epoch_is_that_of_the_model(home, tmp_path):
 
 def test_a_model_file_alone_gets_a_page_without_curves(home, tmp_path, capsys):
     model = tmp_path / "my model.safetensors"
-    model.write_bytes((home / "digits" / "model.safetensors").read_bytes())
+    model.write_bytes((home.run("digits") / "model.safetensors").read_bytes())
     found = facts(capsys, "report", model, *SCORING)
     assert found["out"] == str(tmp_path / "my model.html")
     text = (tmp_path / "my model.html").read_text()
@@ -234,11 +252,11 @@ def test_a_model_file_alone_gets_a_page_without_curves(home, tmp_path, capsys):
 
 def test_the_comparison_pairs_rows_and_puts_the_best_first(home, capsys, tmp_path):
     out = tmp_path / "c.html"
-    found = facts(capsys, "compare", home / "digits", home / "deep", *SCORING, "--out", out)["runs"]
+    found = facts(capsys, "compare", home.run("digits"), home.run("deep"), *SCORING, "--out", out)["runs"]
     assert [r["nll"] for r in found] == sorted(r["nll"] for r in found)
     assert "lead over the next" in out.read_text()
-    assert "lead over the next" not in (home / "other.html").read_text()  # nats of different data
-    assert "do not compare" in (home / "other.html").read_text()
+    assert "lead over the next" not in home.page("other").read_text()  # nats of different data
+    assert "do not compare" in home.page("other").read_text()
     table = re.search(r"<th[^>]*>field</th>.*?</table>", out.read_text(), re.DOTALL)[0]
     assert "n_h" in table
     assert "lr" not in table  # the same in both
@@ -259,7 +277,7 @@ def test_the_comparison_pairs_rows_and_puts_the_best_first(home, capsys, tmp_pat
 def test_refusals(home, capsys, argv, part, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    assert part in refused(capsys, *(home / "digits" if a == "RUN" else a for a in argv))
+    assert part in refused(capsys, *(home.run("digits") if a == "RUN" else a for a in argv))
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
@@ -316,7 +334,7 @@ def test_layers_in_words(name, words):
     ],
 )
 def test_curves_that_training_did_not_write_are_left_out(home, tmp_path, change):
-    run = shutil.copytree(home / "digits", tmp_path / "run")
+    run = shutil.copytree(home.run("digits"), tmp_path / "run")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert _measure.history(load(run)) == rows
     change(rows[-1])
@@ -325,7 +343,7 @@ def test_curves_that_training_did_not_write_are_left_out(home, tmp_path, change)
 
 
 def test_layers_shared_from_the_top_down(home):
-    run = load(home / "deep")
+    run = load(home.run("deep"))
     s = _measure.scored(run, limit=5, n_samples=2, repeats=1)
     drawn = _measure.draws(s)
     levels = _measure.from_layer(s, drawn, 6)
@@ -345,7 +363,7 @@ PROBE = (Path(__file__).parent / "report_probe.js").read_text()
 def seen(home):
     if chromium.FOUND is None:
         pytest.skip("no Chromium on this machine: install the package chromium to test pages in a browser")
-    return chromium.look(pages(home), PROBE)
+    return chromium.look(home.pages(), PROBE)
 
 
 def test_the_browser_has_nothing_to_say(seen):
@@ -360,7 +378,7 @@ def test_the_policy_stops_a_script_that_got_into_the_page(home, tmp_path):
     """The second line of defence: markup that no template would let through."""
     if chromium.FOUND is None:
         pytest.skip("no Chromium on this machine: install the package chromium to test pages in a browser")
-    page = (home / "digits" / "report.html").read_text()
+    page = home.page("digits").read_text()
     copies = {"forged": page.replace("<main>", f"<main>{NASTY}"), "unguarded": page.replace("<main>", f"<main>{NASTY}")}
     copies["unguarded"] = copies["unguarded"].replace("Content-Security-Policy", "no-policy")
     for name, text in copies.items():

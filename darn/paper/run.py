@@ -19,7 +19,7 @@ from darn.paper.results import lacking, model_of, path_of, write
 from darn.paper.rows import MNIST, NOT_AT_HAND, Row
 from darn.paper.scoring import Protocol
 from darn.runs import baselines, provenance
-from darn.runs.folder import Run, describe_data, load_data, load, scored_rows, train
+from darn.runs.folder import Run, describe_data, load, load_data, scored_rows, train
 from darn.runs.recipe import Recipe, override
 from darn.training import selection_bound
 
@@ -185,8 +185,11 @@ class Driver:
         run = self.model(row)
         if run is None:
             raise DarnError(f"{path} lacks {lacking(record)[0]!r}, and there is no model to compute it from")
+        quick = record.get("quick")
+        if quick is None and row.keep_model:
+            quick = scoring.quick(run, record.get("method", "auto"))
         new = _head(row, run.info["data"]["sha256"]) | {
-            "quick": record.get("quick") or scoring.quick(run, record.get("method", "auto")),
+            "quick": quick,
             "parameters": scoring.n_parameters(run.model),
             "seconds_train": run.info.get("training", {}).get("seconds"),
             "seconds_eval": record.get("seconds"),

@@ -15,6 +15,7 @@ from darn.inference.likelihood import Likelihood
 from darn.inference.objective import description_length
 from darn.model import Stack
 from darn.nn import softplus
+from darn.report._recipe import About
 from darn.runs.folder import Run
 
 ENCODINGS = 20  # of each row, for the parts of its description length
@@ -61,8 +62,9 @@ def history(run: Run) -> list[dict]:
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     except (OSError, ValueError, RecursionError):  # cut short by a full disk: the page does without
         return []
-    names = ["bound", "x_given_h"] + (["weighted"] if run.recipe.weighted else [])
-    by_layer = ["h"] + (["active"] if run.recipe.sparsity else [])
+    about = About(run)
+    names = ["bound", "x_given_h"] + (["weighted"] if about.weighted else [])
+    by_layer = ["h"] + (["active"] if about.sparse else [])
     return lines if all(_is_look(line, names, by_layer, run.model.n_layers) for line in lines) else []
 
 
