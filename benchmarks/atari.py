@@ -130,7 +130,7 @@ def training_step(model, recipe, batch: int, steps: int) -> float:
     """Seconds of one step, many of them in one program as training runs them."""
     rng = np.random.default_rng(0)
     rows = Rows(rng.integers(0, 256, (batch * steps, -(-model.n_x // 8)), dtype=np.uint8), model.n_x)
-    program = Program(model, dataclasses.replace(recipe, batch=batch), len(rows))
+    program = Program(model, dataclasses.replace(recipe.training, batch=batch), len(rows))
     state, on_device, zero, one = program.start(model), DeviceRows.put(rows), jnp.asarray(0), jnp.asarray(1)
     state, _ = jax.block_until_ready(program.epochs(state, on_device, zero, one))
     found = []
@@ -185,7 +185,7 @@ def main(argv: list[str] | None = None) -> dict:
     if args.quick:
         recipe, shape, batch, steps, n = recipe.tiny(), (29, 25), 4, 3, 256
     tiles = [(1, 14), (2, 14)] if not args.quick else [(2, 14)]
-    model = build(recipe, shape[0] * shape[1], shape=shape, key=jax.random.key(0))
+    model = build(recipe.architecture, shape[0] * shape[1], shape=shape, key=jax.random.key(0))
     noise = lambda w: 0.1 * jax.random.normal(jax.random.key(w.size), w.shape) if eqx.is_inexact_array(w) else w  # noqa: E731
     model = eqx.tree_at(lambda m: m.decoder[0].layer.W, model, replace_fn=lambda W: jax.tree.map(noise, W))
     record = environment("python -m benchmarks.atari" + (" --quick" if args.quick else ""), 0)

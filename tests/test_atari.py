@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from darn import cli, data, report, zoo
-from darn.config import Architecture
+from darn.config import Architecture, LocalLayer, Window
 from darn.data import _atari, _record
 from darn.errors import DarnError
 from darn.paper import atari
@@ -145,7 +145,9 @@ def test_missing_and_damaged_recordings(folder):
 def test_figures_are_drawn(tmp_path):
     from PIL import Image
 
-    arch = Architecture(n_h=(5,), n_d=(), visible="grid", local_h=(3, 2, 2), ar=(3, 2), ar_h=(3, 2), period=2)
+    arch = Architecture(
+        n_h=(5,), n_d=(), visible="grid", local_h=(LocalLayer(3, 2, 2),), ar=Window(3, 2), ar_h=Window(3, 2), period=2
+    )
     model = zoo.build(arch, 63, shape=(7, 9), key=jax.random.key(0))
     rows = data.Rows.from_array(np.random.default_rng(0).random((20, 63)) < 0.5)
     report.beside_nearest(rows.unpack()[:3], rows, (7, 9), tmp_path / "fig3.png")

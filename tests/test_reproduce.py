@@ -83,7 +83,7 @@ def test_the_papers_rows_agree_with_the_recipes():
     for row in PAPER:
         recipe = RECIPES.get(row.name)
         if recipe is not None:
-            assert (recipe.data, recipe.paper_nll, recipe.paper_bound) == (row.data, row.nll, row.bound)
+            assert (recipe.data.source, recipe.paper_nll, recipe.paper_bound) == (row.data, row.nll, row.bound)
     assert RECIPES["eonade-mnist"].n_orderings == 128
     assert RECIPES["eonade-adult"].n_orderings == 16
     assert RECIPES["eonade2-mnist"].n_nade == (500, 500)
@@ -126,7 +126,10 @@ def costs_of(fdarn, nade):
 
 
 def ended(best, last, decay=0.0):
-    return {"training": {"valid_bound": best, "last_valid_bound": last}, "recipe": {"weight_decay": decay}}
+    return {
+        "training": {"valid_bound": best, "last_valid_bound": last},
+        "recipe": {"training": {"weight_decay": decay}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -188,7 +191,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(data, "load", lambda name, **_: splits)
     monkeypatch.setattr(data, "load_rows", lambda name, **_: splits.test)
     # more hidden units than are enumerated, so that scoring is a matter of samples
-    recipe = dataclasses.replace(RECIPES["mushrooms"].tiny(), n_h=(20,))
+    recipe = RECIPES["mushrooms"].tiny().replace(n_h=(20,))
     monkeypatch.setitem(RECIPES, "mushrooms", recipe)
     return splits, tmp_path / "results", tmp_path / "runs"
 
@@ -208,7 +211,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
         assert np.array_equal(np.asarray(w), np.asarray(w).astype(np.float16).astype(np.float32))
     again = likelihood.importance(model, splits.test.unpack(), n_samples=20, repeats=3)
     assert record["nll"] == pytest.approx(again.nll, abs=1e-9)
-    assert info["recipe"]["n_h"] == [20]
+    assert info["recipe"]["architecture"]["n_h"] == [20]
     # the quick figure comes back by its command, to the last digit on the same machine
     assert cli.main(["eval", str(results / "models" / "mushrooms.safetensors"), "--quick", "--json"]) == 0
     quick = json.loads(capsys.readouterr().out)

@@ -1,6 +1,5 @@
 """Laws of sweeps: padding changes nothing, many models are the models one by one, resuming changes nothing."""
 
-import dataclasses
 import json
 
 import equinox as eqx
@@ -15,9 +14,10 @@ from darn.errors import DarnError
 from darn.inference.objective import description_length
 from darn.model_file import load_model
 from darn.runs import folder, sweep
+from darn.runs.fields import show_field
 from darn.runs.folder import open_run
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
-from darn.runs.recipe import Recipe, show_field
+from darn.runs.recipe import Recipe
 from darn.training import fit, plan, train_group
 from darn.training._pad import pad, unpad
 from darn.zoo import build
@@ -26,11 +26,11 @@ RNG = np.random.default_rng(0)
 KIND = RNG.random((60, 1)) < 0.5
 ROWS = data.Rows.from_array((RNG.random((60, 6)) < 0.2) ^ KIND)
 VALID = data.Rows.from_array((RNG.random((30, 6)) < 0.2) ^ (RNG.random((30, 1)) < 0.5))
-BASE = Recipe(n_h=(3,), n_d=(4,), visible="linear", batch=20, epochs=4, lr=3e-3, validate_every=2, patience=0)
+BASE = Recipe().replace(n_h=(3,), n_d=(4,), visible="linear", batch=20, epochs=4, lr=3e-3, validate_every=2, patience=0)
 
 
 def recipe(**fields):
-    return dataclasses.replace(BASE, **fields)
+    return BASE.replace(**fields)
 
 
 # (small, padded): pairs over every place where padding shows.
@@ -54,13 +54,13 @@ pairs = pytest.mark.parametrize("name", PAIRS)
 def made(name):
     """(small model with random weights, the same one padded, context)."""
     small_arch, more = PAIRS[name]
-    units = ("n_h", "n_d") if small_arch.decoder_d is None else ("n_h",)
-    big_arch = dataclasses.replace(small_arch, **{k: getattr(more, k) for k in units})
+    units = ("n_h", "n_d") if small_arch.architecture.decoder_d is None else ("n_h",)
+    big_arch = small_arch.replace(**{k: more.value(k) for k in units})
     n_context = 2 if name.startswith("context") else 0
-    make = lambda arch: build(arch, 6, n_context=n_context, key=jax.random.key(1))  # noqa: E731
+    make = lambda arch: build(arch.architecture, 6, n_context=n_context, key=jax.random.key(1))  # noqa: E731
     small = randomised(make(small_arch), 3)
     context = jnp.asarray([0.5, -1.0]) if n_context else None
-    return small, pad(small, eqx.filter_eval_shape(make, big_arch)), context
+    return small, pad(small, eqx.filter_eval_shape(lambda: make(big_arch))), context
 
 
 @eqx.filter_jit
@@ -92,13 +92,13 @@ def test_padded_units_are_inert(name):
 
 
 def make_over(n_x):
-    return lambda config, key: build(config, n_x, key=key)
+    return lambda config, key: build(config.architecture, n_x, key=key)
 
 
 def trained(configs, *, programs, width, rows=(ROWS, VALID)):
     """Models and records by number."""
     found = {}
-    fresh = lambda i: build(configs[i], 6, key=jax.random.key(configs[i].seed))  # noqa: E731
+    fresh = lambda i: build(configs[i].architecture, 6, key=jax.random.key(configs[i].training.seed))  # noqa: E731
     for group in plan(configs, make_over(6), programs=programs):
         finish = lambda i, m, r: found.__setitem__(i, (m, r))  # noqa: E731
         assert train_group(group, configs, make_over(6), fresh, *rows, finish=finish, width=width)
@@ -106,7 +106,8 @@ def trained(configs, *, programs, width, rows=(ROWS, VALID)):
 
 
 def one_by_one(configs, rows=(ROWS, VALID)):
-    return [fit(build(c, 6, key=jax.random.key(c.seed)), *rows, c, progress=False) for c in configs]
+    fresh = [build(c.architecture, 6, key=jax.random.key(c.training.seed)) for c in configs]
+    return [fit(m, *rows, c.training, progress=False) for m, c in zip(fresh, configs)]
 
 
 def close(found, expected):
@@ -169,16 +170,16 @@ def test_the_papers_grid():
     assert len(configs) == 105
     alone = plan(configs, make_over(128))
     assert len(alone) == 35
-    assert all(len(g.members) == 3 and g.padded.n_h == configs[g.members[0]].n_h for g in alone)
+    assert all(len(g.members) == 3 and g.padded.value("n_h") == configs[g.members[0]].value("n_h") for g in alone)
     few = plan(configs, make_over(128), programs=4)
     assert len(few) == 4
     assert sorted(i for g in few for i in g.members) == list(range(105))
     for g in few:
-        assert g.padded.n_h[0] == max(configs[i].n_h[0] for i in g.members)
-        assert g.padded.n_d[0] == max(configs[i].n_d[0] for i in g.members)
+        assert g.padded.value("n_h")[0] == max(configs[i].value("n_h")[0] for i in g.members)
+        assert g.padded.value("n_d")[0] == max(configs[i].value("n_d")[0] for i in g.members)
 
     def cost(groups):
-        return sum(len(g.members) * (g.padded.n_h[0] * 2 + 256) * g.padded.n_d[0] for g in groups)
+        return sum(len(g.members) * (g.padded.value("n_h")[0] * 2 + 256) * g.padded.value("n_d")[0] for g in groups)
 
     assert cost(few) < 0.7 * cost(plan(configs, make_over(128), programs=1))
 
@@ -195,7 +196,7 @@ def test_grids_from_the_command_line():
     assert grid == {"lr": (1e-3, 1e-4), "n_h": ((16,), (80, 80), (20, 10)), "skip": (True, False)}
     for words, said in (
         (["lr"], "lr=1e-3"),
-        (["lrr=1"], "did you mean --lr"),
+        (["lrr=1"], "did you mean lr"),
         (["lr=1,x"], "a number"),
         (["lr=1", "lr=2"], "twice"),
         (["lr=1,1"], "twice"),
@@ -206,7 +207,7 @@ def test_grids_from_the_command_line():
     for grid in ({"weighted": (False, True), "n_samples": (2,)}, {"weighted": (True,), "n_samples": (2, 3)}):
         with pytest.raises(DarnError, match="not be comparable"):
             expand(BASE, grid)
-    with pytest.raises(DarnError, match="--lr must be"):
+    with pytest.raises(DarnError, match="lr must be"):
         expand(BASE, {"lr": (0.0,)})
 
 
@@ -217,7 +218,7 @@ def test_grids_from_the_command_line():
 def own(tmp_path):
     path = tmp_path / "own.npz"
     np.savez(path, train=ROWS.unpack(), valid=VALID.unpack(), test=VALID.unpack()[:10])
-    return recipe(data=str(path), epochs=8, validate_every=1, patience=2, checkpoint_every=0.0)
+    return recipe(source=str(path), epochs=8, validate_every=1, patience=2, checkpoint_every=0.0)
 
 
 OWN_GRID = {"n_h": ((2,), (3,)), "lr": (3e-2, 1e-3)}
@@ -228,8 +229,8 @@ def test_the_best_model_is_an_ordinary_run(own, tmp_path):
     best = min(record["models"], key=lambda r: r["valid_bound"])
     assert record["best"] == best["number"]
     run = open_run(tmp_path / "s" / "best")
-    assert {k: show_field(getattr(run.recipe, k)) for k in OWN_GRID} == best["fields"]
-    assert run.model.n_h == run.recipe.n_h  # unpadded
+    assert {k: show_field(run.recipe.value(k)) for k in OWN_GRID} == best["fields"]
+    assert run.model.n_h == run.recipe.architecture.n_h  # unpadded
     assert run.info["training"]["valid_bound"] == best["valid_bound"]
     assert len((tmp_path / "s" / "best" / "metrics.jsonl").read_text().splitlines()) == best["epochs"]
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["models"] == record["models"]
@@ -264,7 +265,7 @@ def test_resuming_a_sweep_gives_the_same_models(width, own, tmp_path, monkeypatc
 
 
 def test_sweeps_refuse(own, tmp_path):
-    sweep.run(dataclasses.replace(own, epochs=1), {"lr": (1e-2,)}, tmp_path / "s", width=1)
+    sweep.run(own.replace(epochs=1), {"lr": (1e-2,)}, tmp_path / "s", width=1)
     with pytest.raises(DarnError, match="exists already"):
         sweep.run(own, OWN_GRID, tmp_path / "s")
     with pytest.raises(DarnError, match="another grid"):
@@ -274,9 +275,9 @@ def test_sweeps_refuse(own, tmp_path):
     undivided = tmp_path / "rows.npy"
     np.save(undivided, ROWS.unpack())
     with pytest.raises(DarnError, match="follow from the seed"):
-        sweep.run(dataclasses.replace(own, data=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
+        sweep.run(own.replace(source=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
     with pytest.raises(DarnError, match="every model of the sweep diverged"):
-        sweep.run(dataclasses.replace(own, optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
+        sweep.run(own.replace(optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
 
 
 def test_the_command(own, tmp_path, monkeypatch, capsys):
@@ -294,7 +295,7 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("fields", [{}, {"n_h": (), "visible": "mixture"}, {"visible": "nade"}, {"visible": "eonade"}])
 def test_models_side_by_side_are_bounded_by_memory(fields, own):
-    splits = data.load(own.data)
+    splits = data.load(own.data.source)
     make = folder.maker(splits)
     few, many = (sweep._fits(make, recipe(**{"n_d": (n,), **fields}), splits) for n in (10_000, 10))
     assert 1 <= few < many if fields.get("n_h", 1) else few == many

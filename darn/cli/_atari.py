@@ -1,19 +1,20 @@
-"""Section 5.3, behind `darn data` and `darn reproduce`: recording frames, and the figures."""
+"""Section 5.3, used by `darn data` and `darn reproduce`: recording frames, and the figures."""
 
+from functools import partial
 from pathlib import Path
 
-from darn.cli._base import at_least_one, check_seed, say, use_device
+from darn.cli._base import at_least_one, check_seed, names_in, say, use_device
 from darn.errors import DarnError
 
 
 def record(args) -> None:
     if args.name not in ("atari", None):
-        raise DarnError(f"--game goes with `darn data atari`, not with {args.name}")
+        raise DarnError(f"--game is for `darn data atari`, not for {args.name}")
     from darn.data import GAMES
 
     if not args.game:
         raise DarnError(f"say which game to record with --game: {', '.join(GAMES)}, or all")
-    games = list(GAMES) if args.game == "all" else [g for g in args.game.split(",") if g]
+    games = list(GAMES) if args.game == ["all"] else names_in(args.game) or []
     if args.frames < 20:
         raise DarnError(f"--frames must be at least 20, not {args.frames}")
     at_least_one(args, "processes")
@@ -28,10 +29,14 @@ def record(args) -> None:
             args.frames,
             seed=args.seed,
             processes=args.processes,
-            progress=lambda count: bar.update(min(count, bar.total - bar.n)),
+            progress=partial(_advance, bar),
         )
     facts = {"games": games, "frames": args.frames, "seed": args.seed, "files": [str(p) for p in made]}
     say(args, facts, *(f"{args.frames:,} frames of {g} in {p}" for g, p in zip(games, made)))
+
+
+def _advance(bar, count: int) -> None:
+    bar.update(min(count, bar.total - bar.n))  # an episode may end after the last frame that is kept
 
 
 # ---------------------------------------------------------------- reproduce
@@ -40,12 +45,12 @@ TARGETS = ("atari", "fig3", "fig4", "fig5")
 
 
 def reproduce(args) -> int:
-    """Prints the games' figures; with --run, --rows or a figure's name makes first what is missing, and draws it."""
+    """Prints the games' figures; with --run, --rows or a figure's name first makes what is missing and draws it."""
     from darn.paper.recipes_atari import ATARI_BOUNDS
 
     if args.what == "atari" and not (args.run_rows or args.rows or args.tiny or args.again):
         return _show(args)
-    games = [g for g in (args.rows or ",".join(ATARI_BOUNDS)).split(",") if g]
+    games = args.rows or list(ATARI_BOUNDS)
     for game in games:
         if game not in ATARI_BOUNDS:
             raise DarnError(f"the paper has no game {game!r}: it has {', '.join(ATARI_BOUNDS)}")
@@ -66,8 +71,6 @@ def _show(args) -> int:
     from darn.paper.tables import as_text
 
     found = atari.rows(Path(args.results))
-    note = (
-        "test nats a frame: bounds of the paper and of darn, on the paper's split and by episode; --run makes the rest"
-    )
+    note = "test nats per frame: bounds of the paper and of darn, on its split and by episode; --run makes the rest"
     say(args, found, *as_text(*atari.table(found)), "", note)
     return 0

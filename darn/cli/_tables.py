@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from darn.cli import _atari
-from darn.cli._base import Commands, at_least_one, say, use_device
-from darn.cli._train import asked_recipe, given_fields
+from darn.cli._base import Commands, at_least_one, given_fields, names_in, say, use_device
+from darn.cli._train import asked_recipe
 from darn.errors import DarnError
 from darn.runs.grid import PAPER_GRID, PAPER_TRAINING, parse_grid
 from darn.runs.recipe import override
@@ -14,12 +14,11 @@ from darn.runs.recipe import override
 
 def sweep(args) -> int:
     at_least_one(args, "programs", "width")
-    name, recipe = asked_recipe(args)
+    out, recipe, splits = asked_recipe(args, "sweep-")
     grid = parse_grid(args.grid) if args.grid else PAPER_GRID
-    if not args.grid:  # the paper's grid goes with the paper's training
+    if not args.grid:  # the paper's grid comes with the paper's training
         given = given_fields(args)
         recipe = override(recipe, {k: v for k, v in PAPER_TRAINING.items() if k not in given})
-    out = Path(args.out or Path("runs") / f"sweep-{name}")
     use_device(args)
     from tqdm import tqdm
 
@@ -30,14 +29,19 @@ def sweep(args) -> int:
             recipe,
             grid,
             out,
+            splits=splits,
             resume=args.resume,
             programs=args.programs,
             width=args.width,
             progress=bar.set_description_str,
         )
-    say(args, record | {"run": str(out / "best")}, *_sweep_lines(record, out, sweep.table(record), recipe.bound_name))
+    say(
+        args,
+        record | {"run": str(out / "best")},
+        *_sweep_lines(record, out, sweep.table(record), recipe.training.bound_name),
+    )
     if record["interrupted"]:
-        print("darn: interrupted; the same command with --resume goes on from here", file=sys.stderr)
+        print("darn: interrupted; rerun with --resume to continue", file=sys.stderr)
     return 130 if record["interrupted"] else 0
 
 
@@ -58,6 +62,7 @@ TARGETS = ("table1", "table2", "fig2", "claims", "costs", "docs", "all")
 
 def reproduce(args) -> int:
     """Prints the paper's figures and ours; with --run or --rows makes ours first."""
+    args.rows = names_in(args.rows)
     if args.what in _atari.TARGETS:
         return _atari.reproduce(args)
     at_least_one(args, "samples", "repeats")
@@ -93,7 +98,7 @@ def reproduce(args) -> int:
     return 0
 
 
-def _chosen_rows(targets: list[str], names: str | None) -> list:
+def _chosen_rows(targets: list[str], names: list[str] | None) -> list:
     from darn.paper.rows import PAPER
 
     tables = [t for t in targets if t in ("table1", "table2", "claims", "fig2")]
@@ -101,15 +106,14 @@ def _chosen_rows(targets: list[str], names: str | None) -> list:
     if names is None:
         return rows
     if not tables:
-        raise DarnError(f"--rows goes with table1, table2, claims, fig2 or all: {targets[0]} has no rows")
+        raise DarnError(f"--rows is for table1, table2, claims, fig2 and all: {targets[0]} has no rows")
     by_name = {r.name: r for r in rows}
-    asked = [n for n in names.split(",") if n]
-    for name in asked:
+    for name in names:
         if name not in by_name:
             near = difflib.get_close_matches(name, by_name, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(by_name)}"
             raise DarnError(f"{' and '.join(tables)} has no row {name!r}: {hint}")
-    return [by_name[n] for n in asked]
+    return [by_name[n] for n in names]
 
 
 def _make_rows(rows: list, args, results: Path) -> bool:
@@ -124,7 +128,7 @@ def _make_rows(rows: list, args, results: Path) -> bool:
             continue
         record = run.run_row(row, results, Path(args.runs), protocol, again=args.again, progress=not args.quiet)
         if record is None:
-            print("darn: interrupted; the same command goes on from here", file=sys.stderr)
+            print("darn: interrupted; rerun the same command to continue", file=sys.stderr)
             return False
         print(f"{row.name}: -log p {record['nll']:.3f} nats (paper {row.nll or '-'})", file=sys.stderr)
     return True
@@ -219,17 +223,20 @@ def register(add: Commands) -> None:
     p.add_argument(
         "--grid",
         nargs="+",
+        action="extend",
         metavar="FIELD=V1,V2",
-        help="values to try, every combination ('+' between the layers of n_h and n_d); default: the paper's grid",
+        help="values to try, every combination ('+' between the layers of n_h and n_d; default: the paper's grid)",
     )
-    p.add_argument("--out", help="the sweep's folder; default runs/sweep-NAME")
+    p.add_argument("--out", help="the sweep's folder (default: runs/sweep-NAME)")
     p.add_argument("--resume", action="store_true", help="continue an interrupted sweep")
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress line")
     p.add_argument(
-        "--programs", type=int, help="how many programs padding may leave; default: 4 on a GPU, and no padding on a CPU"
+        "--programs",
+        type=int,
+        help="pad models until so many programs are left (default: 4 on a GPU, no padding on a CPU)",
     )
-    p.add_argument("--width", type=int, help="models trained side by side; default: all that fit on a GPU, 1 on a CPU")
+    p.add_argument("--width", type=int, help="models trained side by side (default: all that fit on a GPU, 1 on a CPU)")
     add.computing(p)
     add.fields(p)
 
@@ -243,18 +250,28 @@ def register(add: Commands) -> None:
         "  darn reproduce all --run\n  darn reproduce docs       rewrite the tables of the README and the docs",
     )
     p.add_argument("what", choices=(*TARGETS, *_atari.TARGETS), help="which part of the paper")
-    p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is not there yet")
-    p.add_argument("--rows", metavar="A,B", help="make these rows only; atari, fig3: these games")
+    p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is missing")
+    p.add_argument("--rows", metavar="A,B", action="append", help="make these rows only; atari, fig3: these games")
     p.add_argument(
-        "--tiny", action="store_true", help="atari and its figures: small networks, few epochs; does it run?"
+        "--tiny", action="store_true", help="atari and its figures: small networks and few epochs, as a trial"
     )
-    p.add_argument("--again", action="store_true", help="make rows again that are there already")
-    p.add_argument("--results", default="results", metavar="DIR", help="where rows and models lie (default results)")
-    p.add_argument("--runs", default="runs/reproduce", metavar="DIR", help="where they are trained; resumable")
-    p.add_argument("--samples", type=int, help="importance samples a row; default the paper's 100,000, on a CPU 1,000")
+    p.add_argument("--again", action="store_true", help="make rows again that exist already")
+    p.add_argument("--results", default="results", metavar="DIR", help="where rows and models are (default results)")
+    p.add_argument(
+        "--runs",
+        default="runs/reproduce",
+        metavar="DIR",
+        help="where they are trained, resumably (default runs/reproduce)",
+    )
+    p.add_argument(
+        "--samples", type=int, help="importance samples per row (default: the paper's 100,000, on a CPU 1,000)"
+    )
     p.add_argument("--repeats", type=int, help="repeats of the estimate (default 10)")
     p.add_argument(
-        "--method", choices=("auto", "exact", "importance"), default="auto", help="auto: exact up to 16 units"
+        "--method",
+        choices=("auto", "exact", "importance"),
+        default="auto",
+        help="auto, the default: exact up to 16 units",
     )
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)

@@ -15,3 +15,6 @@ from darn.nn._local import Grid as Grid
 from darn.nn._local import Local as Local
 from darn.nn._local import LocalTranspose as LocalTranspose
 from darn.nn._net import Net as Net
+from darn.nn._registry import REGISTRY as REGISTRY
+from darn.nn._registry import register as register
+from darn.nn._registry import tuning_field as tuning_field

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from darn import data, report
+from darn.config import Window
 from darn.data import Splits
 from darn.errors import DarnError
 from darn.files import atomic, read_record
@@ -23,7 +24,7 @@ from darn.runs import folder, provenance
 from darn.runs.recipe import Recipe
 
 PERIODS = {  # for one game: plain convolutions beside periods 8 and 14, everywhere
-    f"period-{p}": {"period": p, "ar": (15, p)} for p in (1, 8, 14)
+    f"period-{p}": {"period": p, "ar": Window(15, p)} for p in (1, 8, 14)
 }
 
 
@@ -105,18 +106,16 @@ class Book:
         if (found := self._there(path)) is not None:
             return found
         recipe = RECIPES[f"atari/{game}"]
-        plain = dataclasses.replace(recipe, n_h=(), local=(), paper_bound=None)
-        episodes = {"data": f"{recipe.data}/episodes", "paper_bound": None}
+        plain = recipe.replace(n_h=(), local=(), paper_bound=None)
+        episodes = {"source": f"{recipe.data.source}/episodes", "paper_bound": None}
         row = {"paper": ATARI_BOUNDS[game], "bound": self.scored(f"atari/{game}", recipe)["bound"]}
         row["figure"] = self.figure3(game)
-        row["by_episode"] = self.scored(f"atari/{game}-episodes", dataclasses.replace(recipe, **episodes))["bound"]
+        row["by_episode"] = self.scored(f"atari/{game}-episodes", recipe.replace(**episodes))["bound"]
         row["fvsbn"] = self.scored(f"atari/{game}-fvsbn", plain)["bound"]
-        row["fvsbn_by_episode"] = self.scored(f"atari/{game}-fvsbn-episodes", dataclasses.replace(plain, **episodes))[
-            "bound"
-        ]
+        row["fvsbn_by_episode"] = self.scored(f"atari/{game}-fvsbn-episodes", plain.replace(**episodes))["bound"]
         if game == "pong":
             for name, fields in PERIODS.items():
-                other = dataclasses.replace(recipe, paper_bound=None, **fields)
+                other = recipe.replace(paper_bound=None, **fields)
                 row[name] = self.scored(f"atari/{game}-{name}", other)["bound"]
         for split, name in (("", "paper's split"), ("/episodes", "by episode")):
             splits = data.load(f"atari/{game}{split}")

@@ -27,8 +27,7 @@ from darn.training import goal
 def recipe_of(row: Row) -> Recipe | None:
     """What a row is trained with; None where there is none (yet)."""
     recipe = RECIPES.get(row.base or row.name)
-    known = {f.name for f in dataclasses.fields(Recipe)}
-    if recipe is None or any(k not in known for k, _ in row.fields):
+    if recipe is None:
         return None
     return override(recipe, dict(row.fields)) if row.fields else recipe
 
@@ -130,13 +129,13 @@ def _curve(history: list[dict], points: int = 100) -> list[list[float]]:
 
 
 def _train_mixture(row: Row, results: Path) -> tuple[float, dict]:
-    recipe = Recipe(data=row.data, n_h=(), visible="mixture", promise=f"{row.method}, by EM")
+    recipe = Recipe().replace(source=row.data, n_h=(), visible="mixture", description=f"{row.method}, by EM")
     splits = load_data(recipe)
     x, valid = splits.train.unpack(), splits.valid.unpack()
     began = time.monotonic()
     k, stack = baselines.best_mixture(x, valid, row.components)
     seconds = time.monotonic() - began
-    recipe = dataclasses.replace(recipe, n_components=k)
+    recipe = recipe.replace(n_components=k)
     info = {"recipe": recipe.to_json(), "data": describe_data(splits), "made": _made()}
     save_model(model_of(results, row), stack, info, dtype="float16")
     return seconds, {"n_components": k, "valid_bound": likelihood.exact(stack, valid).nll}
@@ -208,7 +207,7 @@ def _record(row: Row, seconds: float, notes: dict, results: Path, protocol: Prot
         "seed": protocol.seed,
         "training": notes,
         "recipe": run.info["recipe"],
-        **({"active": _active(run)} if run.recipe.sparsity else {}),
+        **({"active": _active(run)} if run.recipe.training.sparsity else {}),
         **_made(),
         "precision": provenance.precision(),
         "model": _short(model_of(results, row), results),
@@ -294,7 +293,7 @@ def quick_rbm(file: Path, seed: int = 0) -> dict:
 
 def _run_rbm(row: Row, results: Path) -> dict:
     settings = _rbm_settings(row)
-    splits = load_data(Recipe(data=row.data))
+    splits = load_data(Recipe().replace(source=row.data))
     x, valid = splits.train.unpack(), splits.valid.unpack()
     began = time.monotonic()
     machine, how = rbm.fit(x, valid, settings)

@@ -160,10 +160,10 @@ def _samples(p: Page, every, names) -> None:
 
 
 def _fields(p: Page, every, names) -> None:
-    from darn.runs.recipe import fields_of, show_field
+    from darn.runs.fields import fields_of, show_field
 
     keys = ["data", *(f.name for f in fields_of())]
-    values = {k: [show_field(getattr(s.run.recipe, k)) for s in every] for k in keys}
+    values = {k: [show_field(s.run.recipe.value(k)) for s in every] for k in keys}
     apart = {k: v for k, v in values.items() if len(set(v)) > 1}
     if apart:
         inner = table(["field", *names], [[k, *v] for k, v in apart.items()])

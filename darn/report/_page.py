@@ -59,17 +59,17 @@ def render(s) -> tuple[str, dict]:
 
 def recipe_section(p: Page, s) -> None:
     from darn.config import Architecture, Training
-    from darn.runs.recipe import fields_of, show_field
+    from darn.runs.fields import fields_of, show_field
 
     run = s.run
     recipe, data, made = run.recipe, run.info["data"], run.info.get("made", {})
     plain = {f.name: f.default for cls in (Architecture, Training) for f in dataclasses.fields(cls)}
-    fields = [(f.name, show_field(getattr(recipe, f.name))) for f in fields_of()]
-    changed = [k for k, _ in fields if k in plain and getattr(recipe, k) != plain[k]]
+    fields = [(f.name, show_field(recipe.value(f.name))) for f in fields_of()]
+    changed = [k for k, _ in fields if k in plain and recipe.value(k) != plain[k]]
     versions = ", ".join(f"{k} {v}" for k, v in (made.get("versions") or {}).items())
     rows = data.get("rows")
     source = [
-        ("data", recipe.data),
+        ("data", recipe.data.source),
         ("sha256", data.get("sha256") or ""),
         ("rows", " / ".join(f"{n:,}" for n in rows) + " (training / validation / test)" if rows else ""),
         ("binarised by", data.get("binarize") or ""),
@@ -82,11 +82,11 @@ def recipe_section(p: Page, s) -> None:
         ("versions", versions),
         ("weights", f"{n_weights(run.model):,}"),
     ]
-    promise = f"<p>{esc(recipe.promise)}</p>" if recipe.promise else ""
+    description = f"<p>{esc(recipe.description)}</p>" if recipe.description else ""
     p.section(
         "recipe",
         "Recipe and environment",
-        promise,
+        description,
         f'<div class="pair"><div><h3>Data</h3>{facts(source)}</div><div><h3>Made by</h3>{facts(where)}</div></div>',
         "<h3>Fields</h3>",
         '<p class="note">Those that differ from the defaults stand out.</p>',

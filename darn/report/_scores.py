@@ -94,13 +94,13 @@ def learning_section(p: Page, s) -> None:
         line("validation bound", (r["valid"]["bound"] for r in h), "accent"),
         line("training bound", (r["train"]["bound"] for r in h), "soft"),
     ]
-    if s.run.recipe.weighted:
-        series.insert(0, line(s.run.recipe.bound_name, (r["valid"]["weighted"] for r in h), "ink"))
+    if s.run.recipe.training.weighted:
+        series.insert(0, line(s.run.recipe.training.bound_name, (r["valid"]["weighted"] for r in h), "ink"))
     mark = {"x": best["epoch"], "label": f"kept: epoch {best['epoch']:,}"}
     caption = (
         f"The bound over {x[-1]:,} epochs{f' in {took:,.0f} s of training' if took else ''}. The kept model is the "
-        f"best by the {s.run.recipe.bound_name}"
-        f"{' of those as sparse as asked for' if s.run.recipe.sparsity else ''}: {kept}."
+        f"best by the {s.run.recipe.training.bound_name}"
+        f"{' of those as sparse as asked for' if s.run.recipe.training.sparsity else ''}: {kept}."
     )
     said = f"training and validation bound over {x[-1]} epochs; the kept model has {kept}"
     parts = [p.chart("bound", base | {"series": series, "mark": mark}, said, caption, controls=True)]
@@ -118,7 +118,7 @@ def learning_section(p: Page, s) -> None:
         )
         said = f"parts of the validation bound by epoch, at the end {end} nats"
         parts.append(p.chart("parts", base | {"series": pieces}, said, caption, controls=True))
-    if s.run.recipe.sparsity:
+    if s.run.recipe.training.sparsity:
         active = [line(f"layer {k + 1}", (r["valid"]["active"][k] for r in h)) for k in range(L)]
         said = "active units by epoch, at the end " + ", ".join(f"{q['y'][-1]:.1f}" for q in active)
         caption = "Active units a row, held down by a price on each."

@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from darn.runs import synthetic
-from darn.data import MISSING, Schema, read_words
+from darn.data import MISSING, Schema, read_words, square_shape, write_rows, write_table, write_words
 from darn.errors import DarnError
-from darn.data import square_shape
-from darn.data import write_rows, write_table, write_words
+from darn.runs import synthetic
 
 HALVES = ("lower", "upper", "left", "right")
 

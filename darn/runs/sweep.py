@@ -8,7 +8,6 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,15 @@ import jax
 import numpy as np
 
 from darn import data
-from darn.config import Architecture
 from darn.errors import DarnError
 from darn.files import atomic
 from darn.model import Stack
 from darn.model_file import load_model, save_model
-from darn.runs.provenance import command, commit, device, versions
-from darn.runs.recipe import Recipe, show_field
+from darn.runs.fields import show_field
+from darn.runs.folder import describe_data, limit, load_data, maker, read_data
 from darn.runs.grid import expand
-from darn.runs.folder import describe_data, load_data, maker
+from darn.runs.provenance import command, commit, device, versions
+from darn.runs.recipe import Recipe
 from darn.training import Group, Record, plan, train_group
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
@@ -37,6 +36,7 @@ def run(
     grid: dict[str, tuple],
     out: str | Path,
     *,
+    splits: data.Splits | None = None,
     resume: bool = False,
     programs: int | None = None,
     width: int | None = None,
@@ -52,7 +52,7 @@ def run(
     if out.exists() and not resume:
         raise DarnError(f"{out} exists already: choose another --out, or continue it with --resume")
     members = expand(recipe, grid)
-    splits = load_data(members[0])
+    splits = limit(read_data(recipe) if splits is None else splits, recipe)
     _check_seeds(members, splits)
     record = _read(out) if resume else None
     if record is None:
@@ -62,7 +62,9 @@ def run(
     elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
         raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
     elif record["data"]["sha256"] != splits.sha256:
-        raise DarnError(f"{recipe.data} has changed since {out} was started: start another sweep with another --out")
+        raise DarnError(
+            f"{recipe.data.source} has changed since {out} was started: start another sweep with another --out"
+        )
     make = maker(splits)
     fresh = _fresh(members, make)
     began, before = time.monotonic(), record["seconds"]
@@ -94,8 +96,8 @@ def run(
             finished=[i for i in planned["members"] if rows[i]["done"]],
             width=planned["width"],
             checkpoint=out / "checkpoint.safetensors",
-            dynamic=recipe.binarize == "dynamic" and splits.train.grey,
-            progress=_reporter(progress, at, len(record["plan"]), rows, recipe.epochs),
+            dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
+            progress=_reporter(progress, at, len(record["plan"]), rows, recipe.training.epochs),
         )
         if not whole:
             record["seconds"] = before + time.monotonic() - began
@@ -164,20 +166,19 @@ def _fresh(members: list[Recipe], build):
     def make(recipe: Recipe) -> Stack:
         program = jax.jit(lambda key: build(recipe, key), compiler_options=cheap)
         with jax.default_device(place):
-            return jax.tree.map(np.asarray, program(jax.random.key(recipe.seed)))
+            return jax.tree.map(np.asarray, program(jax.random.key(recipe.training.seed)))
 
     def key_of(recipe: Recipe) -> Recipe:
         """The same recipe for all that start from the same weights."""
-        kept = {f.name: getattr(recipe, f.name) for f in fields(Architecture)}
-        return replace(Recipe(), **kept, seed=recipe.seed)
+        return Recipe(recipe.architecture).replace(seed=recipe.training.seed)
 
     return lambda i: make(key_of(members[i]))
 
 
 def _check_seeds(members: list[Recipe], splits: data.Splits) -> None:
     """The seed also divides and binarises data that come undivided or grey: then a sweep over it makes no sense."""
-    for seed in sorted({r.seed for r in members[1:]} - {members[0].seed}):
-        other = load_data(next(r for r in members if r.seed == seed))
+    for seed in sorted({r.training.seed for r in members[1:]} - {members[0].training.seed}):
+        other = load_data(next(r for r in members if r.training.seed == seed))
         for part in ("train", "valid", "test"):
             if not np.array_equal(getattr(other, part).values, getattr(splits, part).values):
                 raise DarnError(
@@ -208,7 +209,7 @@ def _new_record(recipe: Recipe, grid, members, splits, groups) -> dict:
         "seconds": 0.0,
         "best": None,
         "models": [
-            {"number": i, "fields": {k: show_field(getattr(r, k)) for k in grid}} | empty for i, r in enumerate(members)
+            {"number": i, "fields": {k: show_field(r.value(k)) for k in grid}} | empty for i, r in enumerate(members)
         ],
     }
 

@@ -27,7 +27,7 @@ from darn.training._step import DeviceRows, Program, excess, goal, to_host
 
 SCALARS = ("lr", "momentum", "weight_decay", "l1", "average", "sparsity", "seed")
 UNITS = ("n_h", "n_d", "encoder_d", "decoder_d")
-_LOOKS = ("checkpoint_every", "promise", "paper_nll", "paper_bound")  # change nothing that is computed
+_LOOKS = ("checkpoint_every",)  # changes nothing that is computed
 
 # ---------------------------------------------------------------- which models share a program
 
@@ -42,10 +42,11 @@ class Group:
 
 def _program_key(config) -> tuple:
     """What must be equal for two models to fit into one program, however they are padded."""
-    values = {k: v for k, v in dataclasses.asdict(config).items() if k not in (*SCALARS, *_LOOKS)}
+    every = vars(config.architecture) | vars(config.training)
+    values = {k: v for k, v in every.items() if k not in (*SCALARS, *_LOOKS)}
     # Where units that are not there would still count: the sparsity term's target is a share of the units, weight
     # noise has a price for every weight, an EoNADE's orders are over all its units.
-    may_pad = not config.sparsity and config.prior != "eonade" and getattr(config, "noise", "none") == "none"
+    may_pad = values["noise"] == "none" and values["prior"] != "eonade" and not config.training.sparsity
     if may_pad:
         values |= {k: None if values[k] is None else len(values[k]) for k in UNITS}
     return tuple(sorted((k, repr(v)) for k, v in values.items()))
@@ -55,10 +56,10 @@ def _largest(configs) -> Any:
     """The config with the most units of every kind."""
 
     def most(name):
-        values = [getattr(c, name) for c in configs]
+        values = [c.value(name) for c in configs]
         return None if values[0] is None else tuple(map(max, zip(*values)))
 
-    return dataclasses.replace(configs[0], **{k: most(k) for k in UNITS})
+    return configs[0].replace(**{k: most(k) for k in UNITS})
 
 
 Make = Callable[[Any, Any], Stack]  # the fresh stack of (config, key)
@@ -74,7 +75,7 @@ def _counter(make: Make) -> Callable[[Any], int]:
     known: dict[tuple, int] = {}
 
     def n_weights(config) -> int:
-        units = tuple(getattr(config, k) for k in UNITS)
+        units = tuple(config.value(k) for k in UNITS)
         if units not in known:
             known[units] = sum(math.prod(w.shape) for w in jax.tree.leaves(_shapes(make, config)))
         return known[units]
@@ -101,7 +102,7 @@ def plan(configs: Sequence[Any], make: Make, *, programs: int | None = None) -> 
     """
     by_key: dict[tuple, dict[tuple, list[int]]] = {}
     for i, c in enumerate(configs):
-        shape = tuple(getattr(c, k) for k in UNITS)
+        shape = tuple(c.value(k) for k in UNITS)
         by_key.setdefault(_program_key(c), {}).setdefault(shape, []).append(i)
     found = []
     for shapes in by_key.values():
@@ -173,7 +174,7 @@ class ManyPrograms:
         together = jax.tree.map(lambda *w: jnp.asarray(np.stack(w)), *models)
         params, fixed = eqx.partition(together, eqx.is_inexact_array)
         kind = {"seed": jnp.int32}
-        hyper = {k: jnp.asarray([getattr(c, k) for c in configs], kind.get(k, jnp.float32)) for k in self.varying}
+        hyper = {k: jnp.asarray([c.value(k) for c in configs], kind.get(k, jnp.float32)) for k in self.varying}
         start = jax.vmap(lambda fixed, hyper, params: self._program(params, fixed, hyper).start(params))
         return Stacked(start(fixed, hyper, params), jax.tree.map(jnp.copy, params), fixed, hyper)
 
@@ -240,8 +241,8 @@ def train_group(
     members = list(group.members)
     width = len(members) if width is None else width
     alone = width == 1
-    varying = tuple(k for k in SCALARS if len({getattr(configs[i], k) for i in members}) > 1)
-    many = ManyPrograms(group.padded, varying, len(train), alone=alone, dynamic=dynamic)
+    varying = tuple(k for k in SCALARS if len({configs[i].value(k) for i in members}) > 1)
+    many = ManyPrograms(group.padded.training, varying, len(train), alone=alone, dynamic=dynamic)
     rows = DeviceRows.put(train), DeviceRows.put(valid)
     with _ctrl_c() as pressed:
         for k in range(0, len(members), width):
@@ -278,7 +279,7 @@ class _Loop:
         return stacked, host["members"], records, host["epoch"]
 
     def run(self, batch: list[int], pressed, progress) -> bool:
-        config, many = self.padded, self.many
+        config, many = self.padded.training, self.many
         stacked, members, records, epoch = self._start(batch)
         n_valid = max(1, 5000 // len(self.valid)) if _is_random(self.fresh(batch[0])) else 1
         group, saved, sums, seen, compiled = 1, time.monotonic(), None, 0, False
@@ -308,7 +309,7 @@ class _Loop:
                         parts = _of_model(means, at), _of_model(measured, at)
                         step = epoch * many.steps_per_epoch
                         own = self.configs[i]
-                        dense = excess(parts[1]["active"], own.sparsity, own.n_h)
+                        dense = excess(parts[1]["active"], own.training.sparsity, own.architecture.n_h)
                         better[at] = records[i].look(epoch, *parts, step, config.patience, dense)
                 stacked = many.keep(stacked, jnp.asarray(better))
                 if len(running()) <= len(members) // 2 and epoch < config.epochs:
