@@ -9,6 +9,7 @@ from typing import Any
 
 from darn.errors import DarnError
 from darn.runs.fields import fields_of, parse_field, placeholder, show_field
+from darn.runs.jsonable import FieldError
 
 # argparse and not tyro: fields have texts of their own ('80x12', '8/4/32'), and every error here is one sentence.
 
@@ -84,7 +85,10 @@ def _values(f: Field) -> str:
 
 def _checked(name: str, text: str) -> str:
     """The text, if the field can be read from it."""
-    parse_field(name, text)
+    try:
+        parse_field(name, text)
+    except FieldError as e:
+        raise DarnError(f"--{e}") from None
     return text
 
 

@@ -38,7 +38,8 @@ def reworded(error: DarnError, command: str | None, options: Mapping[str, Set[st
     pieces = [part if i % 2 else _OPTION.sub(bare, part) for i, part in enumerate(text.split("`"))]
     text = "`".join(pieces)
     for name in dict.fromkeys(foreign):
-        owner = next((c for c, known in options.items() if f"--{name}" in known), None)
+        # most are fields of a recipe, which training settles
+        owner = next((c for c in ("train", *options) if f"--{name}" in options[c]), None)
         if owner:
             text = f"{text.rstrip('.')}; {name} is an option of `darn {owner}`"
     return text

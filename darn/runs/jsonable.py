@@ -100,16 +100,17 @@ def check_values(part: Any) -> None:
 
 
 def _check_choice(f: dataclasses.Field, value: str, choices: tuple[str, ...]) -> None:
-    known = choices
+    known, advice = choices, ""
     if f.metadata["open_to_layers"]:
         from darn.zoo import layer_names  # only now: it brings in JAX
 
         known = (*choices, *(n for n in layer_names() if n not in choices))
         if value in known:
             return
+        advice = "; a layer from elsewhere has to be imported first"
     near = difflib.get_close_matches(value, known, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    raise FieldError(f"{f.name} must be one of {', '.join(known)}, not {_shown(value)}{hint}", f.name)
+    raise FieldError(f"{f.name} must be one of {', '.join(known)}, not {_shown(value)}{hint}{advice}", f.name)
 
 
 def _mismatch(name: str, kind: type, value: Any) -> FieldError:
