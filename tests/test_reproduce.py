@@ -1,6 +1,5 @@
 """Laws of the results: files are whole, tables come from them, rows are made as they say, counts are of work done."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -84,9 +83,9 @@ def test_the_papers_rows_agree_with_the_recipes():
         recipe = RECIPES.get(row.name)
         if recipe is not None:
             assert (recipe.data.source, recipe.paper_nll, recipe.paper_bound) == (row.data, row.nll, row.bound)
-    assert RECIPES["eonade-mnist"].n_orderings == 128
-    assert RECIPES["eonade-adult"].n_orderings == 16
-    assert RECIPES["eonade2-mnist"].n_nade == (500, 500)
+    assert RECIPES["eonade-mnist"].architecture.n_orderings == 128
+    assert RECIPES["eonade-adult"].architecture.n_orderings == 16
+    assert RECIPES["eonade2-mnist"].architecture.n_nade == (500, 500)
 
 
 # ---------------------------------------------------------------- tables and claims
@@ -240,7 +239,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
     assert {k: scored[k] for k in ("nll", "bound", "quick")} == {k: record[k] for k in ("nll", "bound", "quick")}
     assert scored["training"]["made"] == info["made"]
     path.unlink()
-    monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], lr=1e-4))
+    monkeypatch.setitem(RECIPES, "mushrooms", RECIPES["mushrooms"].replace(lr=1e-4))
     assert cli.main(words) == 0
     assert (results / "models" / "mushrooms.safetensors").stat().st_mtime_ns > before
 
@@ -248,7 +247,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
 @pytest.mark.parametrize("method", ["exact", "importance"])
 def test_the_quick_figure_is_by_the_method_of_its_row(small, method, monkeypatch, capsys):
     _, results, runs = small
-    monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], n_h=(3,)))
+    monkeypatch.setitem(RECIPES, "mushrooms", RECIPES["mushrooms"].replace(n_h=(3,)))
     record = run.run_row(ROWS["mushrooms"], results, runs, run.Protocol(20, 2, method=method), progress=False)
     assert record is not None
     assert record["method"] == method
