@@ -56,14 +56,14 @@ def option(
     Returns:
         A dataclass field.
     """
-    told = {
+    metadata = {
         "help": text,
         "choices": choices,
         "within": within,
         "open_to_layers": open_to_layers,
         "repeatable": repeatable,
     }
-    return dataclasses.field(default=default, metadata=told)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)

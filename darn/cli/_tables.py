@@ -1,7 +1,8 @@
-"""The commands behind the paper's tables: sweeps and reproductions."""
+"""The commands `sweep` and `reproduce`."""
 
 import difflib
 import sys
+from functools import partial
 from pathlib import Path
 
 from darn.cli import _atari
@@ -61,7 +62,7 @@ TARGETS = ("table1", "table2", "fig2", "claims", "costs", "docs", "all")
 
 
 def reproduce(args) -> int:
-    """Prints the paper's figures and ours; with --run or --rows makes ours first."""
+    """Prints the paper's figures and ours; with --run or --rows, makes ours first."""
     args.rows = names_in(args.rows)
     if args.what in _atari.TARGETS:
         return _atari.reproduce(args)
@@ -81,14 +82,14 @@ def reproduce(args) -> int:
     if making and "costs" in targets and not args.rows:
         from darn.paper import costs
 
-        costs.run(results, again=args.again, progress=lambda text: print(text, file=sys.stderr))
+        costs.run(results, again=args.again, progress=partial(print, file=sys.stderr))
     found = read(results)
     facts, lines = {}, []
     for target in targets:
         title = [f"{target}:"] if len(targets) > 1 else []
         try:
             more, text = _SHOW[target](args, results, found)
-        except DarnError as e:  # the figure needs data and a model: the tables are of use without it
+        except DarnError as e:  # a figure needs data and a model, the tables do not
             if args.what != "all":
                 raise
             more, text = None, [f"cannot be shown: {e}"]
@@ -117,7 +118,7 @@ def _chosen_rows(targets: list[str], names: list[str] | None) -> list:
 
 
 def _make_rows(rows: list, args, results: Path) -> bool:
-    """Carries out the rows one after the other; False if Ctrl-C ended it."""
+    """Makes the rows one after the other; False if Ctrl-C ended it."""
     from darn.paper import run
 
     protocol = run.Protocol.default(args.samples, args.repeats or 10, args.method)
