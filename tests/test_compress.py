@@ -121,7 +121,7 @@ def test_a_table_of_words_comes_back_cell_by_cell(run, tmp_path, capsys, monkeyp
     assert ".csv" in refused(capsys, "decompress", "runs/t", "t.drn", "x.npy")
     Path("n.csv").write_text("size\n" + "".join(f"{i * 0.37:.2f}\n" for i in range(80)))
     ok(capsys, "train", "n.csv", "--categorical", "auto", "--tiny", "--quiet")
-    assert "--drop 'size'" in refused(capsys, "compress", "runs/n", "n.csv", "x.drn")
+    assert "drop 'size'" in refused(capsys, "compress", "runs/n", "n.csv", "x.drn")
     assert "table of words" in refused(capsys, "decompress", run, "t.drn", "x.csv")
     assert not Path("x.drn").exists()
     assert not Path("x.csv").exists()

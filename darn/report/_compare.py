@@ -162,7 +162,7 @@ def _samples(p: Page, every, names) -> None:
 def _fields(p: Page, every, names) -> None:
     from darn.runs.fields import fields_of, show_field
 
-    keys = ["data", *(f.name for f in fields_of())]
+    keys = ["source", *(f.name for f in fields_of())]
     values = {k: [show_field(s.run.recipe.value(k)) for s in every] for k in keys}
     apart = {k: v for k, v in values.items() if len(set(v)) > 1}
     if apart:
