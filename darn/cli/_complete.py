@@ -38,7 +38,7 @@ def complete(args) -> None:
 
     run = load(args.model)
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
-    facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data, "n": args.n}
+    facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data.source, "n": args.n}
     if args.hide is None:
         given = holes.read(run, args.data, args.every, args.delimiter)
     else:
