@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs models clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,9 @@ bench: $(STAMP)  ## one JSON and one table, each figure beside what one would wr
 docs: $(STAMP)  ## the documentation, into site/index.html
 	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict --quiet
+
+models: $(STAMP)  ## the checksums of results/models, by which they are downloaded
+	$(BIN)/python -m darn.runs.pretrained
 
 clean:
 	rm -rf $(VENV) runs site

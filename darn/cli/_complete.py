@@ -87,7 +87,7 @@ def register(add: Commands) -> None:
         "  darn complete runs/pets pets_with_holes.csv -n 5 --out filled.csv\n"
         "  darn complete mnist-500 --hide lower --every 500 -n 10 --out halves.png",
     )
-    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a ready model's name")
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or the name of a pretrained model")
     p.add_argument("data", nargs="?", help="rows with holes: empty cells of a .csv, NaN of a .npy")
     p.add_argument("--hide", metavar="WHAT", help="hide of whole rows: lower, upper, left, right, or columns by name")
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
@@ -100,4 +100,4 @@ def register(add: Commands) -> None:
     p.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy (rows, n, columns) or FILE.csv")
     add.computing(p)
 
-    add.command("models", models, "list the ready models", "  darn models\n  darn eval mnist-500 --every 50")
+    add.command("models", models, "list the pretrained models", "  darn models\n  darn eval mnist-500 --every 50")
