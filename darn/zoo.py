@@ -11,35 +11,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from darn.config import LAYERS, Architecture, LocalLayer
+from darn.config import Architecture, LocalLayer
 from darn.errors import DarnError
-from darn.layers import NADE, AbstractBinaryLayer, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot
+from darn.layers import AbstractBinaryLayer, Factorial, LinearAutoregressive, OneHot
 from darn.model import Conditional, Stack
 from darn.nn import ACTIVATIONS, REGISTRY, AbstractMap, CausalLocal, Dense, Grid, Local, LocalTranspose, Net
 
 
 def layer_names() -> tuple[str, ...]:
     """The names that `Architecture` takes for a layer: this package's, and those of layers registered elsewhere."""
-    layers = (k for k, c in REGISTRY.items() if issubclass(c, AbstractBinaryLayer) and hasattr(c, "make"))
-    return (*LAYERS, *(k for k in layers if k not in LAYERS))
+    return tuple(k for k, c in REGISTRY.items() if issubclass(c, AbstractBinaryLayer) and c.by_name)
 
 
 def _layer(kind: str, n: int, n_c: int, arch: Architecture, key: PRNGKeyArray) -> AbstractBinaryLayer:
     """A layer over n units given n_c others, by its name."""
-    if kind == "factorial":
-        return Factorial(n, n_c, key=key)
-    if kind == "linear":
-        return LinearAutoregressive(n, n_c, key=key)
-    if kind == "nade":
-        return NADE(n, n_c, n_hidden=arch.n_nade, key=key)
-    if kind == "eonade":
-        return EoNADE(n, n_c, n_hidden=arch.n_nade, n_orderings=arch.n_orderings, key=key)
-    if kind == "mixture":
-        return Mixture(n, n_c, n_components=arch.n_components, key=key)
     if kind not in layer_names():
         raise DarnError(f"there is no layer {kind!r}: choose one of {', '.join(layer_names())}")
-    made: Any = REGISTRY[kind]
-    return made.make(n, n_c, vars(arch), key=key)
+    layer: Any = REGISTRY[kind]
+    return layer.make(n, n_c, vars(arch), key=key)
 
 
 def build(
@@ -71,12 +60,14 @@ def build(
     Raises:
         DarnError: The architecture does not suit the data.
     """
-    if groups is not None and arch.visible == "eonade":
-        raise DarnError("visible eonade has no single order to settle groups in: choose linear, nade or factorial")
     make = _local_stack if arch.is_local else _stack
     model = make(arch, n_x, n_context, shape, key)
     if groups is not None:
-        visible: Any = _visible_layer(model)
+        visible = _visible_layer(model)
+        if visible.n_orders > 1:
+            raise DarnError(
+                f"visible {arch.visible} has no single order to settle groups in: choose linear, nade or factorial"
+            )
         model = eqx.tree_at(_visible_layer, model, OneHot(visible, groups))
     if mean is None:
         return model
