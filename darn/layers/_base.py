@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jax import lax
 from jax.nn import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.errors import DarnError
+from darn.errors import InputError
 from darn.gradients import Estimator, bernoulli
 from darn.nn import COMPILED, AbstractMap, AbstractTurns, Arithmetic, Decide, Dense, Inputs, Work, softplus
 from darn.random import uniform
@@ -168,7 +168,7 @@ class AbstractBinaryLayer(eqx.Module):
 
     def entropy(self, c: Array | None = None) -> Float[Array, ""]:
         """-E[log p(y | c)] in nats, in closed form."""
-        raise DarnError(
+        raise InputError(
             f"the entropy of a {type(self).__name__} layer has no closed form: only factorial layers have one"
         )
 
@@ -177,11 +177,11 @@ class AbstractBinaryLayer(eqx.Module):
         after = np.cumsum(missing, axis=1) > 0
         return self.n_orders == 1 and not (after & ~missing).any()
 
-    def shifted(self, by: Float[Array, " n"]) -> Self:
+    def shifted(self, by: Float[Array, " n"]) -> "AbstractBinaryLayer":
         """The same layer with its units' biases moved; `independent` layers only."""
         return eqx.tree_at(lambda layer: layer.b, self, self.b + by)  # type: ignore[attr-defined]
 
-    def with_bias(self, mean: Float[Array, " n"]) -> Self:
+    def with_bias(self, mean: Float[Array, " n"]) -> "AbstractBinaryLayer":
         """The same layer, its units' biases set so that it starts from the given mean activities."""
         a = jnp.log(mean) - jnp.log1p(-mean)
         return eqx.tree_at(lambda layer: layer.b, self, jnp.asarray(a, jnp.float32))  # type: ignore[attr-defined]
@@ -191,7 +191,7 @@ class AbstractBinaryLayer(eqx.Module):
     by_name: ClassVar[bool] = True  # whether an architecture may ask for the layer by its registered name
 
     @classmethod
-    def make(cls, n: int, n_c: int, options: Mapping[str, Any], *, key: PRNGKeyArray) -> Self:
+    def make(cls, n: int, n_c: int, options: Mapping[str, Any], *, key: PRNGKeyArray) -> "AbstractBinaryLayer":
         """A fresh layer over n units given n_c; `options` are the fields of an `Architecture`."""
         return cls(n, n_c, key=key)  # type: ignore[call-arg]
 
@@ -202,18 +202,18 @@ class AbstractBinaryLayer(eqx.Module):
 
     def quantised(self, c: Inputs, arithmetic: Arithmetic) -> "AbstractBinaryLayer":
         """The integer twin of the layer, for the codec: same class, weights on a grid. `c` tells of its context."""
-        raise DarnError(
+        raise InputError(
             f"{type(self).__name__} layers have no integer twin, so a model with one cannot compress: "
             "train one with factorial, linear or NADE layers"
         )
 
     def work(self, y: np.ndarray, c: np.ndarray | None) -> Work:
         """The weights used in drawing y given c, no work being done for a bit that is off."""
-        raise DarnError(f"the weights that a {type(self).__name__} layer uses are not counted")
+        raise InputError(f"the weights that a {type(self).__name__} layer uses are not counted")
 
     def linear(self) -> Linear:
         """The layer's weights where it is linear in y and c; for the sparse sampler."""
-        raise DarnError(
+        raise InputError(
             f"the sparse sampler is for factorial and linear autoregressive layers, not {type(self).__name__}: "
             "draw from this model with the usual sampler"
         )

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from darn.errors import DarnError
+from darn.errors import InputError
 from darn.nn._fixed_point import Arithmetic, Inputs, rounded
 from darn.nn._turns import AbstractTurns, Decide
 
@@ -53,11 +53,11 @@ class AbstractMap(eqx.Module):
 
     def work(self, v: np.ndarray) -> Work:
         """What mapping v costs."""
-        raise DarnError(f"the weights that a {type(self).__name__} uses are not counted")
+        raise InputError(f"the weights that a {type(self).__name__} uses are not counted")
 
     def matrix(self) -> tuple[np.ndarray, np.ndarray | None]:
         """(W, b) of a map that is a matrix product."""
-        raise DarnError(f"a {type(self).__name__} is not a plain matrix product")
+        raise InputError(f"a {type(self).__name__} is not a plain matrix product")
 
 
 class AbstractCausalMap(AbstractMap):
