@@ -110,7 +110,7 @@ def resume(case, monkeypatch):
 
         def is_set(self):
             self.calls += 1
-            return self.calls == 1
+            return self.calls <= 2  # once whether to save, once whether to stop
 
     class CtrlC:
         def __enter__(self):
