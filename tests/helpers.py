@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from darn.config import Architecture
-from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot
+from darn.layers import NADE, CausalConv, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot, Orders, symmetries
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh
 from darn.zoo import build
 
@@ -164,6 +164,15 @@ def _under_grid(n_c, key):
     return LinearAutoregressive(W.n, U=U, W=W)
 
 
+def _conv(n_c, key, grid, **options):
+    return CausalConv(grid, n_c, channels=4, key=key, **({"n_blocks": 1, "first": (2, 5), "width": 3} | options))
+
+
+def _turned(n_c, key, grid, **options):
+    places = symmetries(grid)
+    return Orders(_conv(n_c, key, grid, n_told=len(places), **options), places)
+
+
 MAPS = {
     "dense": (lambda key: Dense(4, 6, key=key), 4),
     "dense without bias": (lambda key: Dense(4, 3, bias=False, key=key), 4),
@@ -217,6 +226,15 @@ _LAYERS = {
     "eonade": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4,), n_orderings=3, key=key),
     "eonade, deep": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key),
     "mixture": lambda n_c, key: Mixture(6, n_c, n_components=3, key=key),
+    "conv": lambda n_c, key: _conv(n_c, key, (3, 3, 1), n_blocks=2),
+    "conv, channels": lambda n_c, key: _conv(n_c, key, (2, 2, 2)),
+    "conv, dilated": lambda n_c, key: _conv(n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5),
+    "conv, the same context in every cell": lambda n_c, key: _conv(
+        n_c, key, (4, 2, 1), U=Dense(n_c, 4, key=key) if n_c else None
+    ),
+    "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 2, 1)),
+    "orders of conv, channels": lambda n_c, key: _turned(n_c, key, (1, 3, 2)),
+    "orders of conv, four": lambda n_c, key: _turned(n_c, key, (2, 3, 1)),
 }
 GROUPS = (3, 1, 2, 2)
 _LAYERS |= {
@@ -234,7 +252,9 @@ ONE_HOT = [name for name in LAYERS if name.startswith("one-hot")]  # over valid 
 def make_layer(name, grid=None):
     """(layer, a context or None), the same ones for the same name."""
     seed = seed_of(name)
-    layer = randomised(blank(lambda: LAYERS[name](key=jax.random.key(seed))), seed, grid=grid)
+    # Weights of a deep net are smaller, or its rounding errors would grow from block to block.
+    scale = 0.4 if "conv" in name.split(",")[0] else 0.9
+    layer = randomised(blank(lambda: LAYERS[name](key=jax.random.key(seed))), seed, scale=scale, grid=grid)
     c = np.round(4 * np.random.default_rng(seed).normal(size=N_C)) / 4 if "| c" in name else None
     return layer, None if c is None else jnp.asarray(c, jnp.float32)
 
