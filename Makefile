@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs tables clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,9 @@ bench: $(STAMP)  ## one JSON and one table, each figure beside what one would wr
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.codec coders
 	$(BIN)/python -m benchmarks.codec sizes
+
+tables: $(STAMP)  ## the tables of the README and the results page, from results/
+	$(BIN)/python docs/tables.py
 
 docs: $(STAMP)  ## the documentation, into site/index.html
 	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[docs]'

@@ -93,9 +93,9 @@ def others(x: np.ndarray, train: bytes, shape) -> dict[str, dict | str]:
 def sizes(args) -> dict:
     from darn import codec
     from darn.inference import likelihood
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
-    run = open_run(args.model)
+    run = load(args.model)
     rows = run.rows(args.data)
     x = rows.take(slice(0, args.rows or len(rows))).unpack()
     x = x[np.random.RandomState(0).permutation(len(x))] if args.shuffle else x
@@ -311,7 +311,7 @@ def exchange(args) -> dict:
     from darn import codec
     from darn.runs import folder
 
-    run = folder.open_run(args.model)
+    run = folder.load(args.model)
     x = run.rows().take(slice(0, args.rows)).unpack()
     mine = codec.compress(run.model, x)
     args.mine.write_bytes(mine)

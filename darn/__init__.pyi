@@ -13,6 +13,10 @@ from . import zoo as zoo
 from .config import Architecture as Architecture
 from .config import Training as Training
 from .errors import DarnError as DarnError
+from .errors import FormatError as FormatError
+from .errors import InputError as InputError
+from .errors import InputTypeError as InputTypeError
+from .errors import NotFoundError as NotFoundError
 from .estimator import DARN as DARN
 from .inference.completion import complete as complete
 from .inference.likelihood import evaluate as evaluate
@@ -23,7 +27,6 @@ from .inference.sampling import encode as encode
 from .inference.sampling import sample as sample
 from .model import Conditional as Conditional
 from .model import Stack as Stack
-from .model_file import load_model as load_model
 from .model_file import save_model as save_model
 from .paper.recipes import RECIPES as RECIPES
 from .runs.folder import load as load

@@ -1,5 +1,7 @@
 """Pages looked at in a real browser, headless: what a script inside the page finds, at desktop and phone width."""
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -25,6 +27,13 @@ FLAGS = [
 ]
 
 
+def _with_probe(page: str, script: str) -> str:
+    """The page with one more script, which its policy is told to allow; everything else stays forbidden."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = page.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
+    return page.replace("</body>", f"<script>{script}</script></body>")
+
+
 def look(pages: dict[str, Path], probe: str) -> tuple[dict, list[str]]:
     """Opens every page in a frame of every width and runs `probe` in it, the body of a function that returns JSON.
 
@@ -37,13 +46,13 @@ def look(pages: dict[str, Path], probe: str) -> tuple[dict, list[str]]:
             for width, pixels in WIDTHS.items():
                 # The browser's own windows are never narrower than 500 pixels; a frame can be.
                 script = (
-                    "<script>addEventListener('load', async () => { let found; try { found = await (async () => {"
+                    "addEventListener('load', async () => { let found; try { found = await (async () => {"
                     + probe
                     + "\n})(); } catch (e) { found = {failed: String(e) + e.stack}; } "
-                    + f"parent.postMessage({{at: {json.dumps([name, width])}, found}}, '*'); }});</script></body>"
+                    + f"parent.postMessage({{at: {json.dumps([name, width])}, found}}, '*'); }});"
                 )
                 copy = Path(folder, f"{name}-{width}.html")
-                copy.write_text(path.read_text().replace("</body>", script))
+                copy.write_text(_with_probe(path.read_text(), script))
                 frames.append(f'<iframe src="{copy.name}" style="width:{pixels}px;height:900px;border:0"></iframe>')
         top = Path(folder, "top.html")
         top.write_text(

@@ -1,20 +1,15 @@
-"""Laws of the Atari experiments: the recorder, the splits, the search for neighbours, the figures."""
+"""Laws of the Atari frames: the recorder, the splits, what a compressor makes of them."""
 
-import dataclasses
-import json
 import lzma
 from concurrent.futures import ThreadPoolExecutor
 
-import jax
 import numpy as np
 import pytest
 
-from darn import cli, data, report, zoo
-from darn.config import Architecture
+from darn import data
 from darn.data import _atari, _record
 from darn.errors import DarnError
-from darn.paper import atari
-from darn.paper.recipes import RECIPES
+from darn.paper import scoring
 
 
 @pytest.fixture
@@ -139,60 +134,10 @@ def test_missing_and_damaged_recordings(folder):
             data.load("atari/pong")
 
 
-# ---------------------------------------------------------------- figures and baselines
+# ---------------------------------------------------------------- compression
 
 
-def test_figures_are_drawn(tmp_path):
-    from PIL import Image
-
-    arch = Architecture(n_h=(5,), n_d=(), visible="grid", local_h=(3, 2, 2), ar=(3, 2), ar_h=(3, 2), period=2)
-    model = zoo.build(arch, 63, shape=(7, 9), key=jax.random.key(0))
-    rows = data.Rows.from_array(np.random.default_rng(0).random((20, 63)) < 0.5)
-    report.beside_nearest(rows.unpack()[:3], rows, (7, 9), tmp_path / "fig3.png")
-    code = report.representation(model, rows.unpack()[0], (7, 9), tmp_path / "fig4.png")
-    assert code.shape == (25, 5)
-    report.by_depth([rows.unpack()[:2]] * 3, (7, 9), tmp_path / "fig5.png")
-    page = np.asarray(Image.open(tmp_path / "fig3.png"))
-    upper, lower = page[6:13, 6:15], page[19:26, 6:15]  # a training frame is nearest to itself
-    np.testing.assert_array_equal(upper, lower)
-    assert all(np.asarray(Image.open(tmp_path / f"fig{k}.png")).std() > 0 for k in (4, 5))
-
-
-def test_baselines(folder):
+def test_xz_takes_about_the_entropy_of_noise(folder):
+    """Noise cannot be compressed below its entropy, 0.5 nats a pixel at 0.2; nor does xz take more than the bits."""
     stored(n=200)
-    splits = data.load("atari/pong")
-    train, test = splits.train.unpack(), splits.test.unpack()
-    p = (train.sum(axis=0) + 1) / (len(train) + 2)
-    expected = -np.where(test == 1, np.log(p)[None], np.log(1 - p)[None]).sum(axis=1).mean()
-    assert atari.independent(splits) == pytest.approx(expected, rel=1e-9)
-    # Noise cannot be compressed below its entropy, 0.5 nats a pixel at 0.2; nor does xz take more than the bits.
-    assert 0.5 * _atari.N < atari.xz_nats(splits.test.values) < 0.7 * _atari.N
-
-
-def test_what_is_there_is_not_made_again_unless_asked(tmp_path, monkeypatch, capsys):
-    made = []
-    real = atari.folder.train
-    monkeypatch.setattr(
-        atari.folder, "train", lambda recipe, out, **k: made.append(k["resume"]) or real(recipe, out, **k)
-    )
-    book = atari.Book(tmp_path / "runs", tmp_path / "results" / "atari", tiny=True, progress=False)
-    record = book.scored("atari/pong", RECIPES["digits"], n_samples=2)
-    assert book.scored("atari/pong", RECIPES["digits"]) == record
-    assert made == [False]
-    book = dataclasses.replace(book, again=True)
-    anew = book.scored("atari/pong", RECIPES["digits"], n_samples=2)
-    book.trained("atari/pong", RECIPES["digits"])  # a second use of the same run is no second training of it
-    assert (anew["bound"], made) == (record["bound"], [False, False, True])
-    # the games' table, of what there is
-    (tmp_path / "results" / "atari" / "pong.json").write_text(
-        json.dumps({"paper": 23.7, "bound": 18.25, "fvsbn": 27.0})
-    )
-    assert cli.main(["reproduce", "atari", "--results", str(tmp_path / "results")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    pong = next(line for line in lines if line.startswith("pong"))
-    assert pong.split()[:3] == ["pong", "23.7", "18.2"]
-    assert "27.0" in pong
-    assert sum("not yet run" in line for line in lines) == 5
-    (tmp_path / "results" / "atari" / "pong.json").write_text("{")
-    assert cli.main(["reproduce", "atari", "--results", str(tmp_path / "results")]) == 2
-    assert "pong.json is not a readable result" in capsys.readouterr().err
+    assert 0.5 * _atari.N < scoring.xz_nats(data.load("atari/pong").test.values) < 0.7 * _atari.N

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from helpers import states
 
+from darn.data import Rows
 from darn.inference.likelihood import exact
-from darn.runs.baselines import best_mixture, em_mixture, independent
+from darn.runs.baselines import best_mixture, em_mixture, independent, independent_nll
 
 
 def two_kinds(n_rows: int, seed: int) -> np.ndarray:
@@ -23,6 +24,11 @@ def test_independent_is_the_smoothed_column_means():
     p = (x.sum(axis=0) + 1) / (len(x) + 2)
     expected = np.mean(np.log(np.where(x == 1, p, 1 - p)).sum(axis=1))
     assert exact(independent(x), x).nll == pytest.approx(-expected, rel=1e-5)
+
+
+def test_the_figure_alone_is_that_of_the_model():
+    x, test = two_kinds(50, 0), two_kinds(20, 1)
+    assert independent_nll(Rows.from_array(x), test) == pytest.approx(exact(independent(x), test).nll, rel=1e-5)
 
 
 @pytest.mark.parametrize("n_rows", [200, 20_000])  # with many rows a constant column's probability rounds to 1

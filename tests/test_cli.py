@@ -225,7 +225,7 @@ BAD_USE = {
     "cut model": (lambda r, d: ["sample", cut(r, d), "--out", "a.npy"], ["cut.safetensors", "cut short"]),
     "foreign model": (lambda r, d: ["eval", foreign(d)], ["not a darn model"]),
     "newer model": (lambda r, d: ["eval", newer(r, d)], ["upgrade"]),
-    "model of Python": (lambda r, d: ["eval", bare(r, d)], ["no recipe"]),
+    "model of Python": (lambda r, d: ["eval", bare(r, d)], ["without its data"]),
     "checkpoint": (lambda r, d: ["eval", r / "checkpoint.safetensors"], ["not a darn model"]),
     "wrong width": (lambda r, d: ["eval", r, csv(d / "a.csv", BITS)], ["6 columns", "64"]),
     "no rows": (lambda r, d: ["eval", r, npy(d / "a.npy", np.zeros((0, 64)))], ["no rows"]),
@@ -274,14 +274,14 @@ def foreign(folder):
 
 
 def newer(run, folder):
-    content = (run / "model.safetensors").read_bytes().replace(b'"version":"1"', b'"version":"9"')
+    content = (run / "model.safetensors").read_bytes().replace(b'"version":"2"', b'"version":"9"')
     return text(folder / "newer.safetensors", content)
 
 
 def bare(run, folder):
-    from darn import load_model, save_model
+    from darn import load, save_model
 
-    save_model(folder / "bare.safetensors", load_model(run)[0])
+    save_model(folder / "bare.safetensors", load(run).model)
     return folder / "bare.safetensors"
 
 

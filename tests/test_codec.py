@@ -27,7 +27,7 @@ from darn.errors import DarnError
 from darn.inference.sampling import sample
 from darn.model_file import load_model, save_model
 from darn.nn._tables import activation_table
-from darn.runs.folder import open_run
+from darn.runs.folder import load
 from darn.zoo import build
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
@@ -430,7 +430,7 @@ def test_a_gpus_file_is_this_machines_file():
     """A thousand MNIST rows compressed on an H200: they come back here, and compressed here make the same bytes."""
     root = Path(__file__).parent.parent
     made = (root / "results" / "bench" / "codec-h200.drn").read_bytes()
-    run = open_run(root / "results" / "models" / "mnist-500.safetensors")
+    run = load(root / "results" / "models" / "mnist-500.safetensors")
     if not (Path(os.environ.get("DARN_DATA", "")) / "binarized_mnist.npz").is_file():
         pytest.skip("DARN_DATA has no binarized_mnist")
     x = run.rows().take(slice(0, 1000)).unpack()

@@ -271,6 +271,7 @@ REFUSED_FILES = {
     "ragged under a header": (raw("a.csv", b"a,b\n0,1\n1,0,1\n"), ["line 3", "3 values", "header has 2"]),
     "word": (raw("a.csv", b"a,b\n0,1\n1,cat\n"), ["line 3", "column 2", "'cat'", "labels = 1"]),
     "word in line 1": (raw("a.csv", b"0,x,1\n0,1,1\n"), ["line 1", "column 2", "'x'"]),
+    "underscore": (raw("a.csv", b"0,1,1\n0,1_0,1\n"), ["line 2", "column 2", "'1_0'"]),
     "hole": (raw("a.csv", b"0,1,1\n0,,1\n"), ["line 2", "column 2", "empty"]),
     "decimal comma": (raw("a.csv", b"0,5;1\n0,5;1\n"), ["line 1", "'0,5'"]),
     "nan text": (raw("a.csv", b"a,b\n0,1\nnan,1\n"), ["nan", "row 2", "column 1 'a'"]),

@@ -130,19 +130,12 @@ def test_the_paper_map_names_tests_that_exist(name):
 
 # ---------------------------------------------------------------- the layer of "Add a layer"
 
-LAWS = [
-    test_layers.test_probabilities_sum_to_one,
-    test_layers.test_batches_are_rows,
-    test_layers.test_samples_follow_log_prob,
-    test_layers.test_logits_ignore_their_own_and_later_units,
-    test_layers.test_start_read_write_equals_logits,
-    test_layers.test_log_prob_is_the_chain_rule_over_logits,
-    test_layers.test_chain_equals_start_read_write,
-    test_layers.test_sample_is_the_chain_over_uniform_numbers,
-    test_layers.test_most_probable_follows_its_own_path,
-    test_layers.test_scores_and_slopes_are_finite_at_extreme_logits,
-    test_layers.test_bias_from_mean,
+LAWS = [  # every law of layers
+    law
+    for law in vars(test_layers).values()
+    if any(mark.args[0] == "name" and "nade" in mark.args[1] for mark in getattr(law, "pytestmark", ()))
 ]
+assert len(LAWS) >= 15
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +157,14 @@ def test_the_layer_of_the_documentation_obeys_the_laws(urn, law, name):
 
 def test_that_layer_takes_fifty_lines_or_fewer():
     assert len(blocks("extend.md")[0][1].splitlines()) <= 50
+
+
+def test_that_layer_is_saved_sampled_completed_and_compressed(folder):
+    space = {}
+    for kind, text in blocks("extend.md"):
+        assert kind == "python"
+        exec(compile(text, "extend.md", "exec"), space)
+    assert (folder / "runs" / "urn" / "model.safetensors").exists()
 
 
 # ---------------------------------------------------------------- the site

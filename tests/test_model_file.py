@@ -460,6 +460,39 @@ def test_a_full_disk_leaves_the_old_model(saved):
     assert [p.name for p in saved.parent.iterdir()] == [saved.name]
 
 
+# ---------------------------------------------------------------- through the API
+
+
+def test_one_load(saved):
+    """A file that was saved without a recipe opens too; only rows must then be named."""
+    run = darn.load(saved)
+    same(run.model, make_model("2")[0])
+    assert run.info["a"] == 1
+    with pytest.raises(DarnError, match="name the rows"):
+        run.rows()
+    assert not {"load_model", "open_run"} & set(dir(darn))
+    save_model(saved, run.model, {"recipe": 7})
+    with pytest.raises(DarnError, match="damaged recipe"):
+        darn.load(saved)
+    with pytest.raises(FileNotFoundError):
+        darn.load("no-such-model-anywhere")
+
+
+@pytest.mark.parametrize(
+    ("ours", "builtin"),
+    [
+        (darn.InputError, ValueError),
+        (darn.FormatError, ValueError),
+        (darn.InputTypeError, TypeError),
+        (darn.NotFoundError, FileNotFoundError),
+    ],
+)
+def test_errors_are_caught_as_what_they_are(ours, builtin):
+    assert issubclass(ours, DarnError)
+    assert issubclass(ours, builtin)
+    assert str(ours("one sentence")) == "one sentence"
+
+
 # ---------------------------------------------------------------- files of released formats
 
 EXPECTED = json.loads((make_vectors.FOLDER / "expected.json").read_text())

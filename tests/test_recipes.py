@@ -51,7 +51,7 @@ def test_recipe_trains_and_evaluates(name, noise, tmp_path):
     with jax.numpy_dtype_promotion("strict" if ours else "standard"):
         fit = folder.train(recipe, tmp_path / "run", progress=False)
     assert fit.steps == 2  # 20 rows are one minibatch
-    run = folder.open_run(tmp_path / "run")
+    run = folder.load(tmp_path / "run")
     assert run.recipe == recipe
     assert run.model.n_x == WIDTHS[recipe.data]
     assert run.model.n_h[len(recipe.local_h) // 3 :] == recipe.n_h

@@ -1,7 +1,9 @@
 """The report page: its numbers are the library's, it stands alone, and it works in a browser."""
 
 import base64
+import contextlib
 import io
+import itertools
 import json
 import re
 import shutil
@@ -15,46 +17,100 @@ import pytest
 from helpers import make_model
 from test_cli import BITS, csv, darn, facts, ok, refused
 
-from darn.data import Rows
 from darn.inference import likelihood
+from darn.model_file import load_model, save_model
 from darn.report import _measure
-from darn.runs.folder import open_run
+from darn.report._document import policy
+from darn.report._view import kind_of
+from darn.runs.folder import load
 
-NASTY = "<script>alert('x')</script>"
+# What a stranger may put into a column's name, a class or a recipe. If any of it runs, the probe sees the mark.
+RUNS_SCRIPT = "document.documentElement.dataset.forged='yes'"
+NASTY = f"<script>{RUNS_SCRIPT}</script><img src=x onerror={RUNS_SCRIPT}>"
+ATTRIBUTE = f'\'" onmouseover={RUNS_SCRIPT} autofocus onfocus={RUNS_SCRIPT} x="'
+ENDS = f"</script></style></title><!--{NASTY}{{{{ 7 * 7 }}}}&lt;b&gt;"
 SCORING = ("--rows", 20, "--samples", 10, "--repeats", 2)
 
-# name: what is trained; images and tables, with classes and without, of no, one and two hidden layers
+# name: what is trained; images and tables, with classes and without, every kind of visible layer, of no, one and two
+# hidden layers
 RUNS = {
     "digits": ("digits", "--sparsity", 0.2),
     "deep": ("digits", "--n_h", "4,3", "--visible", "factorial", "--n_samples", 2, "--weighted"),
     "intensity": ("digits", "--binarize", "intensity", "--visible", "factorial"),
     "table": ("table.csv", "--labels", "kind"),
     "eonade": ("table.csv", "--labels", "kind", "--n_h", "", "--visible", "eonade"),
+    "eonade with a code": ("digits", "--visible", "eonade"),
+    "mixture": ("table.csv", "--visible", "mixture", "--encoder", "linear", "--drop", "kind"),
+    "categories": ("pets.csv", "--categorical", "auto"),
+    "categories, no code": ("pets.csv", "--categorical", "auto", "--n_h", "", "--visible", "nade"),
+    "grid": ("digits", "--visible", "grid", "--n_h", ""),
+    "grid with a code": ("digits", "--visible", "grid", "--local", "3,2,2", "--n_h", "4", "--n_d", ""),
+    "deep grid": ("digits", "--visible", "grid", "--local_h", "3,2,2", "--n_h", "4", "--n_d", ""),
 }
+NO_CODE = [name for name, words in RUNS.items() if ("--n_h", "") in itertools.pairwise(words)]
+
+
+class Home:
+    """A folder with every run and its report, each made when first asked for."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        rows = [[*r, "cat & dog" if i % 2 else "<b>dog</b>"] for i, r in enumerate(BITS.tolist())]
+        csv(folder / "table.csv", rows, [NASTY, ATTRIBUTE.replace('"', ""), *"cdef", "kind"])
+        pets = [[k, s, i % 3] for k in ("cat", "<i>dog</i>") for s in "SML" for i in range(10)]
+        csv(folder / "pets.csv", pets, ["kind", ENDS, "age"])
+
+    def run(self, name):
+        """The run's folder, with its report in it."""
+        path = self.folder / name
+        if not path.exists():
+            with contextlib.redirect_stdout(io.StringIO()):
+                if name == "forged":
+                    forge(shutil.copytree(self.run("deep"), path))
+                else:
+                    data, *fields = RUNS[name]
+                    source = self.folder / data if data.endswith(".csv") else data
+                    assert darn("train", source, *fields, "--tiny", "--quiet", "--out", path) == 0
+                assert darn("report", path, *SCORING) == 0
+        return path
+
+    def page(self, name):
+        """The file of a report or a comparison."""
+        if name in REPORTS:
+            return self.run(name) / "report.html"
+        path = self.folder / f"{name}.html"
+        if not path.exists():
+            runs = [self.run(n) for n in ("digits", "deep", *(["table"] if name == "other" else []))]
+            with contextlib.redirect_stdout(io.StringIO()):
+                assert darn("compare", *runs, *SCORING, "--out", path) == 0
+        return path
+
+    def pages(self):
+        return {name: self.page(name) for name in PAGES}
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with every run and its report."""
-    folder = tmp_path_factory.mktemp("report")
-    rows = [[*r, "cat & dog" if i % 2 else '"dog"'] for i, r in enumerate(BITS.tolist())]
-    csv(folder / "table.csv", rows, [NASTY, "b'c", *"cdef", "kind"])
-    for name, (data, *fields) in RUNS.items():
-        source = folder / data if data.endswith(".csv") else data
-        assert darn("train", source, *fields, "--tiny", "--quiet", "--out", folder / name) == 0
-        assert darn("report", folder / name, *SCORING) == 0
-    both = [folder / "digits", folder / "deep", folder / "table"]
-    assert darn("compare", *both[:2], *SCORING, "--out", folder / "same.html") == 0
-    assert darn("compare", *both, *SCORING, "--out", folder / "other.html") == 0
-    return folder
+    return Home(tmp_path_factory.mktemp("report"))
 
 
-def pages(home):
-    found = {name: home / name / "report.html" for name in RUNS}
-    return found | {"same": home / "same.html", "other": home / "other.html"}
+def forge(run):
+    """Makes every text that a run's files carry hostile."""
+    (run / "report.html").unlink()
+    path = run / "model.safetensors"
+    model, info = load_model(path)
+    nasty = lambda name: f"{name}{NASTY}{ATTRIBUTE}{ENDS}"  # noqa: E731
+    info["recipe"]["promise"] = nasty("promise")
+    for key in ("name", "binarize"):
+        info["data"][key] = nasty(key)
+    info["made"] = {k: nasty(k) for k in ("command", "commit", "device")} | {"versions": {nasty("jax"): nasty("1")}}
+    info["data"] |= {"classes": [nasty("class")], "rows": [nasty("1")], "columns": [nasty("c")]}
+    info["training"] |= {"seconds": nasty("9"), "epoch": nasty("1")}
+    save_model(path, model, info)
 
 
-PAGES = [*RUNS, "same", "other"]
+REPORTS = [*RUNS, "forged"]
+PAGES = [*REPORTS, "same", "other"]
 
 
 class Elements(HTMLParser):
@@ -77,7 +133,7 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_it_stands_alone(home, name):
-    text = pages(home)[name].read_text()
+    text = home.page(name).read_text()
     found = Elements(text)
     for tag, attrs in found.all:
         for key in ("src", "href", "action", "data-difference"):
@@ -95,14 +151,14 @@ def test_it_stands_alone(home, name):
 def test_pictures_have_pixels_and_words(home, name):
     from PIL import Image
 
-    found = [attrs for tag, attrs in Elements(pages(home)[name].read_text()).all if tag == "img"]
+    found = [attrs for tag, attrs in Elements(home.page(name).read_text()).all if tag == "img"]
     assert len(found) >= 8
     for attrs in found:
         assert attrs["alt"].strip()
         kind, data = attrs["src"].split(",")
         assert kind == "data:image/png;base64"
         Image.open(io.BytesIO(base64.b64decode(data))).load()
-    plots = [a for t, a in Elements(pages(home)[name].read_text()).all if "plot" in a.get("class", "").split()]
+    plots = [a for t, a in Elements(home.page(name).read_text()).all if "plot" in a.get("class", "").split()]
     assert plots
     assert all(a["role"] == "img" and len(a["aria-label"]) > 10 for a in plots)
 
@@ -115,18 +171,39 @@ def charts(path):
     return json.loads(data[1], parse_constant=refuse)["charts"]
 
 
-@pytest.mark.parametrize("name", ["table", "eonade"])
-def test_names_from_the_data_cannot_become_markup(home, name):
-    text = pages(home)[name].read_text()
-    assert NASTY not in text
-    assert charts(pages(home)[name])["means"]["names"][0] == NASTY
-    assert [tag for tag, _ in Elements(text).all].count("script") == 2  # the numbers, and the page's own
+TAGS = """html head meta title link style body header div p button h1 nav a main dl dt dd small noscript section h2 h3
+figure figcaption table thead tbody tr th td label input output span img svg rect text tspan path details summary select
+option footer script"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_from_a_file_becomes_markup(home, name):
+    """Hostile names and recipes are text: no element, attribute or script that the templates do not write."""
+    text = home.page(name).read_text()
+    found = Elements(text).all
+    assert {tag for tag, _ in found} <= set(TAGS.split())
+    assert [tag for tag, _ in found].count("script") == 2  # the numbers, and the page's own
+    assert {
+        key for _, attrs in found for key in attrs if key.startswith("on") or key in ("style", "autofocus")
+    } == set()
+    assert "7 * 7 }}" in text or name not in ("forged", "categories")  # shown as it is, not computed
+    if name in ("table", "eonade"):
+        assert charts(home.page(name))["means"]["names"][0] == NASTY
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_policy_allows_the_pages_own_script_and_nothing_else(home, name):
+    text = home.page(name).read_text()
+    (given,) = [a["content"] for _, a in Elements(text).all if a.get("http-equiv") == "Content-Security-Policy"]
+    assert "unsafe" not in given
+    script, style = re.findall(r"<script>(.*?)</script>|<style>(.*?)</style>", text, re.DOTALL)[::-1]
+    assert given == policy(script[0], style[1])
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_it_says_is_what_eval_says(home, name, capsys):
-    shown = {row["name"]: row["value"] for row in charts(pages(home)[name])["likelihood"]["rows"]}
-    run = open_run(home / name)
+    shown = {row["name"]: row["value"] for row in charts(home.page(name))["likelihood"]["rows"]}
+    run = load(home.run(name))
     rows = run.rows(split="test")
     index = np.unique(np.linspace(0, len(rows) - 1, 20).round().astype(int)) if len(rows) > 20 else np.arange(len(rows))
     chosen = rows.take(index)
@@ -137,23 +214,24 @@ def test_what_it_says_is_what_eval_says(home, name, capsys):
 
 
 def test_sections_follow_the_model(home):
-    ids = {n: {a["id"] for t, a in Elements(p.read_text()).all if t == "section"} for n, p in pages(home).items()}
+    ids = {n: {a["id"] for t, a in Elements(p.read_text()).all if t == "section"} for n, p in home.pages().items()}
     everywhere = {"likelihood", "learning", "samples", "rows", "recipe"}
     for name in RUNS:
-        deep = {"reconstructions", "code"} if name != "eonade" else set()
-        assert ids[name] - {"completions"} == everywhere | deep
-    assert "columns" in charts(pages(home)["table"])
-    assert "columns" not in charts(pages(home)["eonade"])  # a mean over orderings has no cost by column
-    assert len(charts(pages(home)["deep"])["parts"]["series"]) == 3
-    assert charts(pages(home)["deep"])["bound"]["series"][0]["name"] == "validation bound of 2 encodings"
-    assert "active" in charts(pages(home)["digits"])
+        deep = {"reconstructions", "code"} if name not in NO_CODE else set()
+        assert ids[name] == everywhere | deep | {"completions"}
+    assert "columns" in charts(home.page("table"))
+    assert "columns" in charts(home.page("categories"))
+    assert "columns" not in charts(home.page("eonade"))  # a mean over orders has no cost by column
+    assert len(charts(home.page("deep"))["parts"]["series"]) == 3
+    assert charts(home.page("deep"))["bound"]["series"][0]["name"] == "validation bound of 2 encodings"
+    assert "active" in charts(home.page("digits"))
 
 
 def test_the_epoch_is_that_of_the_model(home, tmp_path):
     """Another may have a lower bound, with a code not as sparse as asked for."""
-    run = shutil.copytree(home / "digits", tmp_path / "run")
+    run = shutil.copytree(home.run("digits"), tmp_path / "run")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept = open_run(run).info["training"]["epoch"]
+    kept = load(run).info["training"]["epoch"]
     other = next(r for r in rows if r["epoch"] != kept)
     other["valid"]["bound"] = 0.0
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -163,7 +241,7 @@ def test_the_epoch_is_that_of_the_model(home, tmp_path):
 
 def test_a_model_file_alone_gets_a_page_without_curves(home, tmp_path, capsys):
     model = tmp_path / "my model.safetensors"
-    model.write_bytes((home / "digits" / "model.safetensors").read_bytes())
+    model.write_bytes((home.run("digits") / "model.safetensors").read_bytes())
     found = facts(capsys, "report", model, *SCORING)
     assert found["out"] == str(tmp_path / "my model.html")
     text = (tmp_path / "my model.html").read_text()
@@ -174,11 +252,11 @@ def test_a_model_file_alone_gets_a_page_without_curves(home, tmp_path, capsys):
 
 def test_the_comparison_pairs_rows_and_puts_the_best_first(home, capsys, tmp_path):
     out = tmp_path / "c.html"
-    found = facts(capsys, "compare", home / "digits", home / "deep", *SCORING, "--out", out)["runs"]
+    found = facts(capsys, "compare", home.run("digits"), home.run("deep"), *SCORING, "--out", out)["runs"]
     assert [r["nll"] for r in found] == sorted(r["nll"] for r in found)
-    assert "ahead of the next by" in out.read_text()
-    assert "ahead of the next by" not in (home / "other.html").read_text()  # nats of different data
-    assert "do not compare" in (home / "other.html").read_text()
+    assert "lead over the next" in out.read_text()
+    assert "lead over the next" not in home.page("other").read_text()  # nats of different data
+    assert "do not compare" in home.page("other").read_text()
     table = re.search(r"<th[^>]*>field</th>.*?</table>", out.read_text(), re.DOTALL)[0]
     assert "n_h" in table
     assert "lr" not in table  # the same in both
@@ -199,7 +277,7 @@ def test_the_comparison_pairs_rows_and_puts_the_best_first(home, capsys, tmp_pat
 def test_refusals(home, capsys, argv, part, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    assert part in refused(capsys, *(home / "digits" if a == "RUN" else a for a in argv))
+    assert part in refused(capsys, *(home.run("digits") if a == "RUN" else a for a in argv))
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
@@ -238,17 +316,34 @@ def test_responses_are_differences_of_means():
     assert not found[4].any()
 
 
-def test_independent_columns():
-    rng = np.random.default_rng(4)
-    train, x = (rng.random((60, 6)) < 0.3).astype(np.uint8), (rng.random((9, 6)) < 0.3).astype(np.uint8)
-    from darn.runs import baselines
+@pytest.mark.parametrize(
+    ("name", "words"), [("LinearAutoregressive", "linear autoregressive"), ("EoNADE", "EoNADE"), ("OneHot", "one hot")]
+)
+def test_layers_in_words(name, words):
+    assert kind_of(type(name, (), {})()) == words
 
-    expected = likelihood.exact(baselines.independent(train), x).nll
-    np.testing.assert_allclose(_measure.independent_nll(Rows.from_array(train), x), expected, rtol=1e-5)
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: r.pop("valid"),
+        lambda r: r["valid"].update(h=[]),
+        lambda r: r.update(epoch="one"),
+        lambda r: r["train"].update(bound="<b>"),
+        lambda r: r["valid"].update(active=[[]]),
+    ],
+)
+def test_curves_that_training_did_not_write_are_left_out(home, tmp_path, change):
+    run = shutil.copytree(home.run("digits"), tmp_path / "run")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert _measure.history(load(run)) == rows
+    change(rows[-1])
+    (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert _measure.history(load(run)) == []
 
 
 def test_layers_shared_from_the_top_down(home):
-    run = open_run(home / "deep")
+    run = load(home.run("deep"))
     s = _measure.scored(run, limit=5, n_samples=2, repeats=1)
     drawn = _measure.draws(s)
     levels = _measure.from_layer(s, drawn, 6)
@@ -268,7 +363,7 @@ PROBE = (Path(__file__).parent / "report_probe.js").read_text()
 def seen(home):
     if chromium.FOUND is None:
         pytest.skip("no Chromium on this machine: install the package chromium to test pages in a browser")
-    return chromium.look(pages(home), PROBE)
+    return chromium.look(home.pages(), PROBE)
 
 
 def test_the_browser_has_nothing_to_say(seen):
@@ -276,6 +371,23 @@ def test_the_browser_has_nothing_to_say(seen):
     assert console == []
     assert set(found) == {(name, width) for name in PAGES for width in chromium.WIDTHS}
     assert [key for key, f in found.items() if "failed" in f or f["ready"] != "yes"] == []
+    assert [key for key, f in found.items() if f["forged"]] == []
+
+
+def test_the_policy_stops_a_script_that_got_into_the_page(home, tmp_path):
+    """The second line of defence: markup that no template would let through."""
+    if chromium.FOUND is None:
+        pytest.skip("no Chromium on this machine: install the package chromium to test pages in a browser")
+    page = home.page("digits").read_text()
+    copies = {"forged": page.replace("<main>", f"<main>{NASTY}"), "unguarded": page.replace("<main>", f"<main>{NASTY}")}
+    copies["unguarded"] = copies["unguarded"].replace("Content-Security-Policy", "no-policy")
+    for name, text in copies.items():
+        (tmp_path / f"{name}.html").write_text(text)
+    found, console = chromium.look({name: tmp_path / f"{name}.html" for name in copies}, PROBE)
+    assert all(found["forged", width]["forged"] is None for width in chromium.WIDTHS)
+    assert all(found["forged", width]["ready"] == "yes" for width in chromium.WIDTHS)
+    assert all(found["unguarded", width]["forged"] == "yes" for width in chromium.WIDTHS)  # the attack is one
+    assert any("Content Security Policy" in line for line in console)
 
 
 @pytest.mark.parametrize("width", chromium.WIDTHS)
@@ -305,7 +417,7 @@ def test_its_controls_work(seen, name, width):
     falling, rising = f["table"]
     assert falling == sorted(falling, reverse=True)
     assert rising == sorted(rising)
-    if name in RUNS:
+    if name in REPORTS:
         assert all(wanted == shown for wanted, shown in f["shown"])
         assert f["marked"]
         assert f["unmarked"]

@@ -1,6 +1,7 @@
 """Laws of the results: files are whole, tables come from them, rows are made as they say, counts are of work done."""
 
 import dataclasses
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -18,14 +19,27 @@ from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.inference.sampling import sample
 from darn.model_file import load_model, save_model
-from darn.paper import claims, costs, counted, docs, figures, rbm, results, run, tables
+from darn.paper import atari, claims, costs, counted, figures, rbm, results, run, scoring, tables
 from darn.paper.recipes import RECIPES
 from darn.paper.results import lacking
-from darn.paper.rows import PAPER
+from darn.runs.recipe import Recipe
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-ROWS = {r.name: r for r in PAPER}
+ROWS = {r.name: r for r in results.ROWS}
+
+
+def script(name):
+    """A module of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+docs = script("tables")
 
 
 # ---------------------------------------------------------------- what is committed
@@ -37,28 +51,53 @@ def test_committed_rows_are_whole(name):
     assert lacking(record) == []
     assert (record["row"], record["dataset"], record["split"]) == (name, row.data, "test")
     assert record["paper"] == row.paper
-    assert (ROOT / record["model"]).exists()
+    assert (record["table"], record["label"]) == (row.table, row.method)
     assert record["bound"] is None or record["bound"] >= record["nll"] - 1e-3
+    assert ("baselines" in record) == row.baselines
+    if not row.keep_model:
+        assert (record["model"], record["quick"]) == (None, None)
+        assert len(record["model_sha256"]) == 64
+        return
+    assert (ROOT / record["model"]).exists()
     if row.how != "rbm":
         model, info = load_model(ROOT / record["model"])
         assert info["data"]["sha256"] == record["dataset_sha256"]
-        assert run.n_parameters(model) == record["parameters"]
+        assert scoring.n_parameters(model) == record["parameters"]
         assert results.quick_of(ROOT / record["model"]) == record["quick"]
         # one method for both figures: a sum over codes that nobody waited for is not quick either
         assert (record["method"] == "exact") == (record["quick"]["n_samples"] == 0)
 
 
 def test_every_file_of_a_table_is_a_row():
-    for table in ("table1", "table2", "claims"):
+    for table in ("table1", "table2", "claims", "atari"):
         for path in (RESULTS / table).glob("*"):
             assert ROWS[path.stem].table == table
+
+
+def test_records_of_games_are_of_their_recipes():
+    found = results.read(RESULTS)
+    assert {row.name for row in atari.ROWS} <= set(found)
+    for row in atari.ROWS:
+        expected, recorded = run.recipe_of(row), Recipe.from_json(found[row.name]["recipe"])
+        assert expected is not None
+        assert dataclasses.replace(recorded, promise=expected.promise) == expected
+
+
+def test_every_panel_of_a_figure_that_is_stored_has_its_picture():
+    for figure, panels in figures.PANELS.items():
+        for panel in panels:
+            assert (RESULTS / figure / f"{panel.name}.png").exists()
+        path = RESULTS / figure / "figure.json"
+        for name, facts in (json.loads(path.read_text()) if path.exists() else {}).items():
+            assert facts["png"] == f"results/{figure}/{name}.png"
+            assert {"command", "commit", "versions", "device"} <= set(facts)
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
 def test_documents_show_what_the_results_say(name):
     text = (ROOT / name).read_text()
     assert "<!-- results: " in text
-    assert docs.documented(text, RESULTS) == text, "run `darn reproduce docs`"
+    assert docs.documented(text, RESULTS) == text, "run `make tables`"
 
 
 def test_tables_of_the_benchmarks(tmp_path):
@@ -81,14 +120,25 @@ def test_tables_of_the_benchmarks(tmp_path):
 
 
 def test_the_papers_rows_agree_with_the_recipes():
-    assert len({r.name for r in PAPER}) == len(PAPER)
-    for row in PAPER:
-        recipe = RECIPES.get(row.name)
-        if recipe is not None:
+    assert len(ROWS) == len(results.ROWS)
+    for row in results.ROWS:
+        recipe = RECIPES.get(row.name if row.base is None else row.base)
+        if recipe is not None and not row.fields and recipe.data == row.data:
             assert (recipe.data, recipe.paper_nll, recipe.paper_bound) == (row.data, row.nll, row.bound)
     assert RECIPES["eonade-mnist"].n_orderings == 128
     assert RECIPES["eonade-adult"].n_orderings == 16
     assert RECIPES["eonade2-mnist"].n_nade == (500, 500)
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("fvsbn", 6 + 6 * 5 // 2),  # biases, and a triangle
+        ("on a grid, fvsbn", 6 + 2 * 2 * 4),  # in each of four phases, three cells above and one to the left
+    ],
+)
+def test_parameters_are_the_weights_in_use(name, n):
+    assert scoring.n_parameters(make_model(name)[0]) == n
 
 
 # ---------------------------------------------------------------- tables and claims
@@ -248,7 +298,8 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
 def test_the_quick_figure_is_by_the_method_of_its_row(small, method, monkeypatch, capsys):
     _, results, runs = small
     monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], n_h=(3,)))
-    record = run.run_row(ROWS["mushrooms"], results, runs, run.Protocol(20, 2, method=method), progress=False)
+    driver = run.Driver(results, runs, run.Protocol(20, 2, method=method), progress=False)
+    record = driver.record(ROWS["mushrooms"])
     assert record is not None
     assert record["method"] == method
     assert record["quick"]["n_samples"] == (0 if method == "exact" else 1000)
@@ -263,14 +314,14 @@ def test_the_quick_figure_is_by_the_method_of_its_row(small, method, monkeypatch
 
 def test_rows_of_other_methods(small, monkeypatch, capsys):
     splits, results, runs = small
-    protocol = run.Protocol.default()
-    record = run.run_row(ROWS["mob-mushrooms"], results, runs, protocol)
+    driver = run.Driver(results, runs, run.Protocol.default())
+    record = driver.record(ROWS["mob-mushrooms"])
     assert record is not None
     assert lacking(record) == []
     assert record["method"] == "exact"
     machine = rbm.Settings(n_h=3, steps=2, epochs=2, looks=1)
     monkeypatch.setattr(run, "_rbm_settings", lambda row: machine)
-    record = run.run_row(ROWS["rbm-mushrooms"], results, runs, protocol)
+    record = driver.record(ROWS["rbm-mushrooms"])
     assert record is not None
     assert lacking(record) == []
     stored, _ = rbm.load(results / "models" / "rbm-mushrooms.safetensors")
@@ -285,14 +336,117 @@ def test_rows_that_cannot_be_made(tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(RECIPES, "adult-ours")  # and not by whichever row has none: one day it will, and be trained
     for name, why in (("dbm", "quoted"), ("rcv1", "data not at hand"), ("adult-ours", "no recipe yet")):
         with pytest.raises(DarnError, match=why):
-            run.run_row(ROWS[name], tmp_path, tmp_path, run.Protocol(1, 1))
+            run.Driver(tmp_path, tmp_path, run.Protocol(1, 1)).record(ROWS[name])
     assert cli.main(["reproduce", "table1", "--rows", "mushroms"]) == 2
     assert "did you mean mushrooms" in capsys.readouterr().err
     assert cli.main(["reproduce", "table1", "--results", str(tmp_path / "none")]) == 2
     assert "root of a checkout" in capsys.readouterr().err
 
 
+@pytest.fixture
+def games(monkeypatch, tmp_path):
+    """Small random frames in place of every game, networks to match; returns a driver and a list of the trainings."""
+    rng = np.random.default_rng(0)
+    parts = [data.Rows.from_array(rng.random((n, 63)) < 0.3) for n in (40, 20, 10)]
+    load = lambda name, **_: data.Splits(name, *parts, None, (7, 9), sha256="noise")  # noqa: E731
+    monkeypatch.setattr(data, "load", load)
+    monkeypatch.setattr(data, "load_rows", lambda name, **_: parts[2])
+    small = {"local": (3, 2, 2), "ar": (3, 2), "period": 2, "n_h": (4,)}
+    for name in [name for name in RECIPES if name.startswith("atari/")]:
+        fields = small | ({"local_h": (3, 2, 2), "ar_h": (3, 2)} if RECIPES[name].local_h else {})
+        monkeypatch.setitem(RECIPES, name, dataclasses.replace(RECIPES[name].tiny(), **fields))
+    made, real = [], run.train
+    monkeypatch.setattr(run, "train", lambda recipe, out, **k: made.append(out.name) or real(recipe, out, **k))
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes types where our own code does not
+        yield run.Driver(tmp_path / "results", tmp_path / "runs", run.Protocol(3, 1), progress=False), made
+
+
+def test_a_game_is_a_row_like_any_other(games, capsys):
+    driver, made = games
+    record = driver.record(ROWS["pong"])
+    assert record is not None
+    assert lacking(record) == []
+    assert (record["method"], record["n_samples"], record["repeats"]) == ("importance", 20, 1)
+    assert (record["model"], record["quick"]) == (None, None)
+    assert record["paper"]["bound"] == 23.7
+    splits = data.load("atari/pong")
+    p = (splits.train.unpack().sum(axis=0) + 1) / (len(splits.train) + 2)
+    test = splits.test.unpack()
+    expected = -np.where(test == 1, np.log(p)[None], np.log(1 - p)[None]).sum(axis=1).mean()
+    assert record["baselines"]["independent"] == pytest.approx(expected, rel=1e-9)
+    # of other fields and of another split: the same driver, the same record
+    other = driver.record(ROWS["pong-fvsbn-episodes"])
+    assert other is not None
+    assert (other["method"], other["dataset"]) == ("exact", "atari/pong/episodes")
+    assert (other["recipe"]["n_h"], other["recipe"]["paper_bound"], "baselines" in other) == ([], None, False)
+    # what is there is not made again unless asked for, and a figure's second use of a run is no second training
+    assert driver.record(ROWS["pong"]) == record
+    assert made == ["pong", "pong-fvsbn-episodes"]
+    anew = dataclasses.replace(driver, again=True).record(ROWS["pong"])
+    assert anew is not None
+    assert (anew["bound"], len(made)) == (record["bound"], 3)
+    # the table of what there is
+    assert cli.main(["reproduce", "atari", "--results", str(driver.results)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    pong = next(line for line in lines if line.startswith("pong"))
+    assert pong.split()[:3] == ["pong", "23.7", f"{record['bound']:,.1f}"]
+    assert sum("not yet run" in line for line in lines) == 5
+    (driver.results / "atari" / "pong.json").write_text("{")
+    assert cli.main(["reproduce", "atari", "--results", str(driver.results)]) == 2
+    assert "pong.json is not a readable result" in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------- figures
+
+
+def test_figures_are_drawn_from_the_models_of_their_rows(games, monkeypatch):
+    from PIL import Image
+
+    driver, made = games
+    # two networks for all three figures, since most of the time goes into training them
+    monkeypatch.setitem(figures.PANELS, "fig3", [p for p in figures.PANELS["fig3"] if p.name == "pong"])
+    (panel,) = figures.PANELS["fig5"]
+    monkeypatch.setitem(figures.PANELS, "fig5", [dataclasses.replace(panel, rows=("freeway-3", "pong"))])
+    drawn = {"fig3": "pong", "fig4": "freeway", "fig5": "freeway"}
+    for figure in drawn:
+        facts, lines = figures.draw(figure, driver)
+        assert (facts, made) == ({}, [])  # nothing is trained unasked
+        assert all("no trained model" in line for line in lines)
+    for figure, panel in drawn.items():
+        facts, lines = figures.draw(figure, driver, make=True)
+        stored = json.loads((driver.results / figure / "figure.json").read_text())
+        assert set(stored) == set(facts) == {p.name for p in figures.PANELS[figure]}
+        assert facts[panel].items() <= stored[panel].items()
+        assert {"command", "commit", "device", "versions"} <= set(stored[panel])
+        assert np.asarray(Image.open(driver.results / figure / f"{panel}.png")).std() > 0
+    assert set(made) == {"pong", "freeway-3"}
+    before = len(made)
+    assert set(figures.draw("fig3", driver)[0]) == {p.name for p in figures.PANELS["fig3"]}
+    assert len(made) == before
+
+
+def test_a_training_frame_stands_above_itself(tmp_path, monkeypatch, games):
+    """Figure 3 with samples that are training frames: both lines are the same, no bit apart."""
+    from PIL import Image
+
+    from darn.inference import sampling
+
+    driver, _ = games
+    frames = data.load("atari/pong").train.unpack()[:4]
+    monkeypatch.setattr(sampling, "sample", lambda model, n, seed: sampling.Samples(frames, (), None))
+    made = driver.model(ROWS["pong"], make=True)
+    facts = figures.above_nearest([made], tmp_path / "fig3.png")
+    page = np.asarray(Image.open(tmp_path / "fig3.png"))
+    np.testing.assert_array_equal(page[6:13, 6:15], page[19:26, 6:15])
+    assert facts == {"rows": [0, 1, 2, 3], "distance_bits": [0, 0, 0, 0]}
+
+
+def test_a_try_leaves_the_results_alone(games, capsys):
+    driver, _ = games
+    words = ["reproduce", "atari", "--rows", "pong", "--tiny", "--quiet", "--runs", driver.runs]
+    assert cli.main([str(w) for w in (*words, "--results", driver.results)]) == 0
+    assert not driver.results.exists()
+    assert lacking(json.loads((driver.runs / "tiny" / "results" / "atari" / "pong.json").read_text())) == []
 
 
 def test_curves(tmp_path):

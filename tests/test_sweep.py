@@ -12,14 +12,13 @@ from helpers import randomised, same
 
 from darn import cli, data
 from darn.errors import DarnError
-from darn.gradients import bernoulli
 from darn.inference.objective import description_length
-from darn.layers import AbstractBinaryLayer, Factorial, bias_field, context_field
+from darn.layers import AbstractBinaryLayer, bias_field, context_field
 from darn.model import Conditional, Stack
 from darn.model_file import load_model
-from darn.nn import Dense
+from darn.nn import COMPILED, Dense
 from darn.runs import folder, sweep
-from darn.runs.folder import open_run
+from darn.runs.folder import load
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
 from darn.runs.recipe import Recipe, show_field
 from darn.training import fit, plan, shapes, train_group, validation_samples
@@ -101,40 +100,37 @@ def check_inert(small, padded, context):
 class Urn(AbstractBinaryLayer):
     """A factorial layer from outside the package, with field names of its own."""
 
-    start: jax.Array = bias_field()
-    reader: Dense | None = context_field()
+    level: jax.Array = bias_field()
+    reader: Dense = context_field()
     n: int = eqx.field(static=True)
 
     def __init__(self, n, n_c, key):
-        self.n, self.start, self.reader = n, jnp.zeros(n), Dense(n_c, n, bias=False, key=key)
+        self.n, self.level, self.reader = n, jnp.zeros(n), Dense(n_c, n, bias=False, key=key)
 
-    def twin(self):
-        layer = Factorial(self.n)
-        return eqx.tree_at(lambda m: (m.b, m.U), layer, (self.start, self.reader), is_leaf=lambda v: v is None)
+    def logits(self, y, c=None, *, order=0):
+        return self.start(c)
 
-    def log_prob(self, y, c=None, *, key=None):
-        return self.twin().log_prob(y, c)
+    def start(self, c=None, *, order=0):
+        return self.level + self.reader(c)
 
-    def sample(self, c=None, *, key, bit=bernoulli):
-        return self.twin().sample(c, key=key, bit=bit)
-
-    def most_probable(self, c=None):
-        return self.twin().most_probable(c)
+    def walk(self, state, decide, carry, turns=COMPILED):
+        carry, y = decide(carry, turns.xp.arange(self.n), state)
+        return y, carry
 
 
 class NoContextMarked(Urn):
-    reader: Dense | None
+    reader: Dense
 
 
 class NoBiasMarked(Urn):
-    start: jax.Array
+    level: jax.Array
 
 
 class OtherAxis(Urn):
     """Its context runs over the first axis."""
 
     def __init__(self, n, n_c, key):
-        self.n, self.start, self.reader = n, jnp.zeros(n), Dense(n, n_c, bias=False, key=key)
+        self.n, self.level, self.reader = n, jnp.zeros(n), Dense(n, n_c, bias=False, key=key)
 
 
 def urns(kind, n_h):
@@ -350,7 +346,7 @@ def test_the_best_model_is_an_ordinary_run(own, tmp_path):
     record = sweep.run(own, OWN_GRID, tmp_path / "s", programs=1, width=4)
     best = min(record["models"], key=lambda r: r["valid_bound"])
     assert record["best"] == best["number"]
-    run = open_run(tmp_path / "s" / "best")
+    run = load(tmp_path / "s" / "best")
     assert {k: show_field(getattr(run.recipe, k)) for k in OWN_GRID} == best["fields"]
     assert run.model.n_h == run.recipe.n_h  # unpadded
     assert run.info["training"]["valid_bound"] == best["valid_bound"]
@@ -418,7 +414,7 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
     assert cli.main([*words, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert [m["fields"] for m in record["models"]] == [{"lr": "0.01"}, {"lr": "0.001"}]
-    assert open_run(record["run"]).info["training"]["valid_bound"] == record["models"][record["best"]]["valid_bound"]
+    assert load(record["run"]).info["training"]["valid_bound"] == record["models"][record["best"]]["valid_bound"]
     assert cli.main(words) == 2
     assert "resume the sweep" in capsys.readouterr().err
     assert cli.main([*words, "--resume"]) == 0

@@ -198,6 +198,19 @@ def test_a_table_comes_back_byte_for_byte(case, tmp_path):
     assert round_trip(path, tmp_path)[1] == path.read_bytes()
 
 
+REGULAR = ["empty rows", "one number in four ways", "all quoted", "a column quoted", "semicolons", "tabs"]
+
+
+@pytest.mark.parametrize("case", REGULAR)
+def test_a_regular_table_needs_no_lines_of_its_own(case, tmp_path):
+    """What follows a rule is kept as the rule, however many rows there are."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(WRITTEN[case].encode())
+    assert "lines" not in round_trip(path, tmp_path)[0].notes["table"]
+    path.write_text("a,b\n" + " ?,x \n yes,y\n" * 20)  # one text a value, though not the model's
+    assert "lines" not in round_trip(path, tmp_path)[0].notes["table"]
+
+
 BITS = {
     "plain": "0,1,1\n1,0,1\n" * 9,
     "a header": "a,b,c\n" + "0,1,1\n1,0,1\n" * 9,

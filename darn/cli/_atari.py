@@ -1,8 +1,6 @@
-"""Section 5.3, behind `darn data` and `darn reproduce`: recording frames, and the figures."""
+"""Recording Atari frames, behind `darn data atari`."""
 
-from pathlib import Path
-
-from darn.cli._base import at_least_one, check_seed, say, use_device
+from darn.cli._base import at_least_one, check_seed, say
 from darn.errors import DarnError
 
 
@@ -32,42 +30,3 @@ def record(args) -> None:
         )
     facts = {"games": games, "frames": args.frames, "seed": args.seed, "files": [str(p) for p in made]}
     say(args, facts, *(f"{args.frames:,} frames of {g} in {p}" for g, p in zip(games, made)))
-
-
-# ---------------------------------------------------------------- reproduce
-
-TARGETS = ("atari", "fig3", "fig4", "fig5")
-
-
-def reproduce(args) -> int:
-    """Prints the games' figures; with --run, --rows or a figure's name makes first what is missing, and draws it."""
-    from darn.paper.recipes_atari import ATARI_BOUNDS
-
-    if args.what == "atari" and not (args.run_rows or args.rows or args.tiny or args.again):
-        return _show(args)
-    games = [g for g in (args.rows or ",".join(ATARI_BOUNDS)).split(",") if g]
-    for game in games:
-        if game not in ATARI_BOUNDS:
-            raise DarnError(f"the paper has no game {game!r}: it has {', '.join(ATARI_BOUNDS)}")
-    use_device(args)
-    from darn.paper import atari
-
-    book = atari.Book(Path(args.runs), Path(args.results) / "atari", args.tiny, args.again, not args.quiet)
-    if args.what in ("atari", "fig3"):
-        found = {game: book.game(game) if args.what == "atari" else book.figure3(game) for game in games}
-    else:
-        found = {args.what: book.figure4() if args.what == "fig4" else book.figure5()}
-    say(args, found, *(line for name, row in found.items() for line in atari.lines(name, row)))
-    return 0
-
-
-def _show(args) -> int:
-    from darn.paper import atari
-    from darn.paper.tables import as_text
-
-    found = atari.rows(Path(args.results))
-    note = (
-        "test nats a frame: bounds of the paper and of darn, on the paper's split and by episode; --run makes the rest"
-    )
-    say(args, found, *as_text(*atari.table(found)), "", note)
-    return 0

@@ -21,12 +21,12 @@ def compress(args) -> None:
     from darn import codec
     from darn.data import open_source, unit_mask
     from darn.files import open_output
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
     if args.train:
         made, inside, given, extra = _trained(args, source)
     else:
-        run = open_run(model[0])
+        run = load(model[0])
         made, inside, extra = run.model, b"", {}
         given = open_source(source, run.model.n_x, run.shape, args.split, run.schema, args.delimiter)
     rows = codec.RowCodec(made)
@@ -97,13 +97,13 @@ def decompress(args) -> None:
 
     from darn import codec
     from darn.data import check_restore, restore, unit_mask
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
     with _open(source) as f:
         head = codec.read_head(f)
         columns = schema = None
         if model:
-            run = open_run(model[0])
+            run = load(model[0])
             made, columns, schema = run.model, run.columns, run.schema
         elif head.model:
             from darn.runs.two_part import unpack

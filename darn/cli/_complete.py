@@ -34,9 +34,9 @@ def complete(args) -> None:
 
     from darn.inference import completion
     from darn.runs import holes
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
-    run = open_run(args.model)
+    run = load(args.model)
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
     facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data, "n": args.n}
     if args.hide is None:

@@ -20,11 +20,11 @@ def evaluate(args) -> None:
     from darn.inference import likelihood
     from darn.paper import rbm
     from darn.runs import provenance
-    from darn.runs.folder import open_run, scored_rows
+    from darn.runs.folder import load, scored_rows
 
     if rbm.is_rbm(args.model):
         return _evaluate_rbm(args, stored)
-    run = open_run(args.model)
+    run = load(args.model)
     x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
     own = args.data in (None, run.recipe.data)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
@@ -66,7 +66,7 @@ def _evaluate_rbm(args, stored: dict | None) -> None:
     if args.data or args.per_row or args.baselines or args.split not in (None, "test"):
         raise DarnError(f"{args.model} is a restricted Boltzmann machine: it is scored on its own test rows as a whole")
     from darn.paper.results import quick_line
-    from darn.paper.run import score_rbm
+    from darn.paper.scoring import score_rbm
 
     chains = 100 if args.quick else args.samples
     found = score_rbm(args.model, chains, args.samples, every=args.every, seed=args.seed)

@@ -26,9 +26,9 @@ def sample(args) -> None:
     use_device(args)
     from darn.inference import sampling
     from darn.runs import synthetic
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
-    run = open_run(args.model)
+    run = load(args.model)
     context = _label_context(run, args.label, args.n)
     cost = {}
     if args.sparse:
@@ -101,9 +101,9 @@ def encode(args) -> None:
     import numpy as np
 
     from darn.inference import sampling
-    from darn.runs.folder import open_run, scored_rows
+    from darn.runs.folder import load, scored_rows
 
-    run = open_run(args.model)
+    run = load(args.model)
     if not run.model.n_layers:
         raise DarnError(
             "this model has no stochastic hidden layer (it was trained with --n_h ''), so rows have no code"

@@ -4,7 +4,6 @@ import difflib
 import sys
 from pathlib import Path
 
-from darn.cli import _atari
 from darn.cli._base import Commands, at_least_one, say, use_device
 from darn.cli._train import asked_recipe, given_fields
 from darn.errors import DarnError
@@ -53,25 +52,33 @@ def _sweep_lines(record: dict, out: Path, table: list[str], bound: str):
 
 # ---------------------------------------------------------------- reproduce
 
-TARGETS = ("table1", "table2", "fig2", "claims", "costs", "docs", "all")
+TABLES, FIGURES = ("table1", "table2", "claims", "atari"), ("fig2", "fig3", "fig4", "fig5")
+TARGETS = ("table1", "table2", "fig2", "claims", "costs", "atari", "fig3", "fig4", "fig5", "all")
 
 
 def reproduce(args) -> int:
-    """Prints the paper's figures and ours; with --run or --rows makes ours first."""
-    if args.what in _atari.TARGETS:
-        return _atari.reproduce(args)
+    """Prints the paper's figures and ours; with --run, --rows or --tiny makes ours first."""
     at_least_one(args, "samples", "repeats")
-    results = Path(args.results)
-    making = args.run_rows or args.rows is not None
+    results, runs = Path(args.results), Path(args.runs)
+    if args.tiny:  # beside the results, never in their place
+        runs = runs / "tiny"
+        results = runs / "results"
+    making = args.run_rows or args.rows is not None or args.tiny
     if not results.is_dir() and not making:
         raise DarnError(f"there is no folder {results}: run this at the root of a checkout, or name one with --results")
-    targets = [t for t in TARGETS if t not in ("all", "docs")] if args.what == "all" else [args.what]
+    targets = [t for t in TARGETS if t != "all"] if args.what == "all" else [args.what]
     rows = _chosen_rows(targets, args.rows)
-    if making or "fig2" in targets:
+    driver = None
+    if making or set(targets) & set(FIGURES):
         use_device(args)
+        from darn.paper.run import Driver
+        from darn.paper.scoring import Protocol
+
+        protocol = Protocol.default(args.samples, args.repeats or 10, args.method)
+        driver = Driver(results, runs, protocol, args.again, args.tiny, not args.quiet)
     from darn.paper.results import read
 
-    if making and not _make_rows(rows, args, results):
+    if making and not _make_rows(rows, args, driver):
         return 130
     if making and "costs" in targets and not args.rows:
         from darn.paper import costs
@@ -82,8 +89,11 @@ def reproduce(args) -> int:
     for target in targets:
         title = [f"{target}:"] if len(targets) > 1 else []
         try:
-            more, text = _SHOW[target](args, results, found)
-        except DarnError as e:  # the figure needs data and a model: the tables are of use without it
+            if target in FIGURES:
+                more, text = _show_figure(target, driver, found, making)
+            else:
+                more, text = _SHOW[target](args, results, found)
+        except DarnError as e:  # a figure needs data and a model: the tables are of use without it
             if args.what != "all":
                 raise
             more, text = None, [f"cannot be shown: {e}"]
@@ -94,39 +104,42 @@ def reproduce(args) -> int:
 
 
 def _chosen_rows(targets: list[str], names: str | None) -> list:
-    from darn.paper.rows import PAPER
+    from darn.paper.results import ROWS
 
-    tables = [t for t in targets if t in ("table1", "table2", "claims", "fig2")]
-    rows = [r for r in PAPER if r.table in tables]
+    rows = {r.name: r for r in ROWS if r.table in set(targets) & set(TABLES)}
+    for figure in set(targets) & set(FIGURES):
+        from darn.paper import figures
+
+        rows |= {r.name: r for r in figures.rows_of(figure)}
     if names is None:
-        return rows
-    if not tables:
-        raise DarnError(f"--rows goes with table1, table2, claims, fig2 or all: {targets[0]} has no rows")
-    by_name = {r.name: r for r in rows}
+        return list(rows.values())
+    if not rows:
+        raise DarnError(f"--rows does not go with {targets[0]}, which has no rows")
     asked = [n for n in names.split(",") if n]
     for name in asked:
-        if name not in by_name:
-            near = difflib.get_close_matches(name, by_name, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(by_name)}"
-            raise DarnError(f"{' and '.join(tables)} has no row {name!r}: {hint}")
-    return [by_name[n] for n in asked]
+        if name not in rows:
+            near = difflib.get_close_matches(name, rows, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(rows)}"
+            raise DarnError(f"{' and '.join(t for t in targets if t != 'costs')} has no row {name!r}: {hint}")
+    return [rows[n] for n in asked]
 
 
-def _make_rows(rows: list, args, results: Path) -> bool:
-    """Carries out the rows one after the other; False if Ctrl-C ended it."""
+def _make_rows(rows: list, args, driver) -> bool:
+    """Makes the rows one after the other; False if Ctrl-C ended it."""
     from darn.paper import run
 
-    protocol = run.Protocol.default(args.samples, args.repeats or 10, args.method)
     for row in rows:
         why = run.can_run(row)
         if why and args.rows is None:
             print(f"{row.name}: {why}", file=sys.stderr)
             continue
-        record = run.run_row(row, results, Path(args.runs), protocol, again=args.again, progress=not args.quiet)
+        record = driver.record(row)
         if record is None:
-            print("darn: interrupted; the same command goes on from here", file=sys.stderr)
+            print("darn: interrupted; rerun the same command to continue", file=sys.stderr)
             return False
-        print(f"{row.name}: -log p {record['nll']:.3f} nats (paper {row.nll or '-'})", file=sys.stderr)
+        paper = f"-log p {row.nll or '-'}, bound {row.bound or '-'}"
+        bound = "" if record["bound"] is None else f", bound {record['bound']:.3f}"
+        print(f"{row.name}: -log p {record['nll']:.3f}{bound} nats (paper: {paper})", file=sys.stderr)
     return True
 
 
@@ -161,39 +174,25 @@ def _show_costs(args, results, found):
     return record, costs.lines(record)
 
 
-def _show_docs(args, results, found):
-    from darn.paper.docs import document
+def _show_atari(args, results, found):
+    from darn.paper import atari
+    from darn.paper.tables import as_text
 
-    changed = [str(p) for p in document(results.absolute().parent)]
-    return changed, [f"rewritten: {', '.join(changed)}" if changed else "the documents are up to date"]
+    mine = {row.name: found[row.name] for row in atari.ROWS if row.name in found}
+    note = "test nats a frame: bounds of the paper and of darn, on the paper's split and by episode"
+    return mine, [*as_text(*atari.table(found)), "", note]
 
 
-def _show_fig2(args, results, found):
+def _show_figure(target, driver, found, making: bool):
     from darn.paper import figures
-    from darn.runs.folder import open_run
 
-    facts, lines = {}, []
-    folder = results / "fig2"
-    model = results / "models" / "mnist-500.safetensors"
-    if model.exists():
-        facts["samples"] = f = figures.samples_beside_nearest(open_run(model), folder / "samples.png")
-        lines.append(
-            f"{folder / 'samples.png'}: {f['samples']} samples of mnist-500, each left of the nearest training row; "
-            f"{f['mean_distance']:.1f} pixels apart in the mean, at least {f['least_distance']} "
-            f"(validation rows: {f['mean_distance_of_validation_rows']:.1f})"
-        )
-    else:
-        lines.append("samples: not yet run (mnist-500)")
-    for name, what in (("mnist-intensity", "intensity"), ("mnist-fdarn", "fdarn")):
-        model = results / "models" / f"{name}.safetensors"
-        if not model.exists():
-            lines.append(f"{what}: not yet run ({name})")
-            continue
-        figures.sample_probabilities(open_run(model), folder / f"{what}.png")
-        lines.append(f"{folder / what}.png: p(x = 1 | h) of codes drawn from {name}")
-    n = figures.curves(found, folder / "curves.png")
-    lines.append(f"{folder / 'curves.png'}: training curves of {n} rows" if n else "curves: not yet run")
-    return facts | {"curves": n}, lines
+    facts, lines = figures.draw(target, driver, make=making)
+    if target == "fig2":
+        path = driver.results / target / "curves.png"
+        n = figures.curves({k: r for k, r in found.items() if r.get("table") != "atari"}, path)
+        facts |= {"curves": n}
+        lines.append(f"{path}: training curves of {n} rows" if n else "curves: not yet run")
+    return facts, lines
 
 
 _SHOW = {
@@ -201,8 +200,7 @@ _SHOW = {
     "table2": _show_table("table2"),
     "claims": _show_claims,
     "costs": _show_costs,
-    "docs": _show_docs,
-    "fig2": _show_fig2,
+    "atari": _show_atari,
 }
 
 
@@ -239,14 +237,15 @@ def register(add: Commands) -> None:
         "the paper's tables, figures, claims and sampling costs beside ours",
         "  darn reproduce table1                                 from the files under results/\n"
         "  darn reproduce table1 --rows mushrooms,fvsbn-mushrooms  train and score these rows first\n"
-        "  darn reproduce atari --rows pong                      train what is missing, score it, draw it\n"
-        "  darn reproduce all --run\n  darn reproduce docs       rewrite the tables of the README and the docs",
+        "  darn reproduce atari --rows pong,pong-fvsbn           train and score these if they are missing\n"
+        "  darn reproduce fig3 --run                             train what is missing, draw it\n"
+        "  darn reproduce all --run",
     )
-    p.add_argument("what", choices=(*TARGETS, *_atari.TARGETS), help="which part of the paper")
-    p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is not there yet")
-    p.add_argument("--rows", metavar="A,B", help="make these rows only; atari, fig3: these games")
+    p.add_argument("what", choices=TARGETS, help="which part of the paper")
+    p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is missing")
+    p.add_argument("--rows", metavar="A,B", help="make these rows only")
     p.add_argument(
-        "--tiny", action="store_true", help="atari and its figures: small networks, few epochs; does it run?"
+        "--tiny", action="store_true", help="small networks, few epochs, to see that it runs; kept under RUNS/tiny"
     )
     p.add_argument("--again", action="store_true", help="make rows again that are there already")
     p.add_argument("--results", default="results", metavar="DIR", help="where rows and models lie (default results)")

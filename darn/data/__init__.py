@@ -3,6 +3,7 @@
 from darn.data._arrays import read_array as read_array
 from darn.data._atari import GAMES as GAMES
 from darn.data._columns import Columns as Columns
+from darn.data._columns import listed as listed
 from darn.data._layout import Layout as Layout
 from darn.data._load import describe as describe
 from darn.data._load import load as load

@@ -55,7 +55,7 @@ def fetch(name: str, file: File, path: Path) -> bytes:
             with tempfile.TemporaryDirectory() as folder:
                 data = unpacked(retrieve(url, Path(folder)))
         except (OSError, ValueError, EOFError, zlib.error) as e:  # those of requests are OSErrors
-            failed.append(f"{url} failed ({' '.join(str(e).split())[:160] or type(e).__name__})")
+            failed.append(f"{url} failed ({why(e)})")
             continue
         if has_checksum(data, file.check):
             return data
@@ -64,6 +64,12 @@ def fetch(name: str, file: File, path: Path) -> bytes:
         f"{name} is not here as {path} and could not be downloaded, {'; '.join(failed)}: try again with a "
         "network, or set DARN_DATA to a folder that has it."
     )
+
+
+def why(e: Exception) -> str:
+    """The reason of a failed download in a few words; urllib3 puts it inside another error, behind an object's name."""
+    inner = str(getattr(e.args[0] if e.args else None, "reason", ""))
+    return " ".join((inner.partition(": ")[2] or str(e) or type(e).__name__).split())[:100]
 
 
 def retrieve(url: str, folder: Path) -> Path:

@@ -6,6 +6,7 @@ with nulls, makes rows of blank lines, and takes ten times as long to import.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -25,7 +26,7 @@ SUFFIXES = (".csv", ".txt", ".tsv", ".data", ".amat")
 # In this order where several would do: a comma may be a decimal sign or stand in a text, a semicolon hardly ever.
 DELIMITERS = (";", "\t", ",", "|")
 SPOKEN = {"tab": "\t", "\\t": "\t", "blank": BLANKS, "space": BLANKS, "comma": ",", "semicolon": ";"}
-_LINES, _CHARACTERS = 1000, 1 << 20  # how much of a file is looked at to find its delimiter
+_LINES, _CHARACTERS = 1000, 1 << 18  # how much of a file is looked at to find its delimiter
 
 
 @dataclass(frozen=True)
@@ -101,15 +102,25 @@ class TextTable:
 
     def numbers(self, label: int | None = None) -> tuple[np.ndarray, list[str]]:
         """All columns but `label` as floats (N, n), and the label's cells; text is refused with its line."""
+        if label is None and self.width > 1 and len(self.lines) > self.first:
+            options: dict = {"delimiter": None if self.delimiter == BLANKS else self.delimiter, "quotechar": '"'}
+            # Twice as fast where all goes well; whatever does not is left to the exact reader, which names the line.
+            with contextlib.suppress(ValueError):
+                X = np.loadtxt(self.lines[self.first :], comments=None, ndmin=2, **options)
+                if X.shape[1] == self.width:
+                    return X, []
         parts, labels, rows = [], [], self.records()
         while chunk := list(islice(rows, max(1, (1 << 20) // self.width))):
             if label is not None:
                 labels += [r.cells[label] for r in chunk]
             cells = [r.cells if label is None else r.cells[:label] + r.cells[label + 1 :] for r in chunk]
+            if any("_" in r.raw for r in chunk):
+                self._refuse(chunk, label)  # Python takes 1_0 for ten
             try:
                 parts.append(np.array(cells, dtype=np.float64))
             except ValueError:
                 self._refuse(chunk, label)
+                raise
         return (np.concatenate(parts) if parts else np.zeros((0, self.width - (label is not None)))), labels
 
     def _refuse(self, records: list[Record], label: int | None) -> None:

@@ -113,7 +113,10 @@ def _head(f) -> dict[str, str]:
     if head.get("format") != FORMAT:
         raise FormatError("it is a safetensors file of another program")
     if head.get("version") != VERSION:
-        raise FormatError(f"it is of format version {head.get('version')}, and this darn reads version {VERSION}")
+        raise FormatError(
+            f"it is of format version {head.get('version')}, and this darn reads version {VERSION}: upgrade darn, or "
+            "save the model again"
+        )
     return head
 
 

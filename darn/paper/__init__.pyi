@@ -3,7 +3,6 @@ from . import bench as bench
 from . import claims as claims
 from . import costs as costs
 from . import counted as counted
-from . import docs as docs
 from . import figures as figures
 from . import rbm as rbm
 from . import recipes as recipes
@@ -12,4 +11,5 @@ from . import recipes_baselines as recipes_baselines
 from . import results as results
 from . import rows as rows
 from . import run as run
+from . import scoring as scoring
 from . import tables as tables

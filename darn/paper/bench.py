@@ -1,4 +1,4 @@
-"""Tables of what `benchmarks/` measured: compressed sizes beside the bound and other compressors, and speed."""
+"""Tables of the measurements of `benchmarks/`: compressed sizes beside the bound and other compressors, and speed."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def codec(results: Path) -> Table:
 
 
 def speed(results: Path) -> Table:
-    """What one would write instead, and how many times faster darn is in the same run."""
+    """The speed of straightforward alternatives, and how many times faster darn is in the same run."""
     table = [["what", "on", "instead of darn", "its rate", "darn's", "times faster"]]
     for kind in ("training", "sampling"):
         for r in _records(results, f"*-{kind}.json").values():

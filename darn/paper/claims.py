@@ -12,14 +12,14 @@ _BASELINES = ("mob-", "rbm-", "fvsbn-", "nade-", "eonade-")
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, and what we find: verdict "holds", "does not hold" or "undecided"."""
+    """A statement of the paper, our verdict ("holds", "does not hold" or "undecided") and the figures behind it."""
 
     text: str
     verdict: str
     figures: str
 
 
-# (holds, figures); None for "cannot be said yet"
+# (whether it holds, figures); None: undecided
 Check = Callable[[dict[str, dict]], tuple[bool | None, str]]
 
 

@@ -1,4 +1,4 @@
-"""Sampling costs: the orders of growth that the paper states, counted while sampling and timed, at three sizes each."""
+"""Sampling costs: the growth rates that the paper states, counted while sampling and timed, at three sizes each."""
 
 import math
 import time
@@ -33,7 +33,7 @@ class Cost:
     formula: str
     make: Callable[[int], tuple[Architecture, int]]
     weights: Callable[[Architecture, int], float]  # the formula's value
-    active: float = 0.0  # the share of hidden units that are on, for the sparse sampler; 0: the dense one
+    active: float = 0.0  # fraction of hidden units that are on, for the sparse sampler; 0: use the dense one
 
 
 def _plain(n_h, visible, **fields):
@@ -85,21 +85,21 @@ COSTS = (
 
 
 def scrambled(model: Stack, seed: int) -> Stack:
-    """Random weights of the size that training leaves, so that no unit is certain."""
+    """The model with random weights of about the size of trained ones, so that no unit is certain."""
     rng = np.random.default_rng(seed)
     new = lambda w: (rng.normal(size=w.shape) / max(w.shape[-1], 1) ** 0.5).astype(np.float32)  # noqa: E731
     return jax.tree.map(lambda w: jax.numpy.asarray(new(w)) if eqx.is_inexact_array(w) else w, model)
 
 
 def sparsened(model: Stack, active: float) -> Stack:
-    """The stack with a prior under which about that share of its units is on."""
+    """The stack with a prior under which about the fraction `active` of its units is on."""
     top: Any = model.decoder[-1].layer  # linear, as that of every stack here
     free = (jax.numpy.full_like(top.b, math.log(active / (1 - active))), 0.1 * top.W.W)
     return eqx.tree_at(lambda m: (m.decoder[-1].layer.b, m.decoder[-1].layer.W.W), model, free)
 
 
 def count_sparse(model: Stack, n: int = 1000, seed: int = 0) -> dict:
-    """What `count` says, of the compiled sampler that adds weights for active units alone: it counts as it adds."""
+    """What `count` returns, for the sparse sampler, which counts the weights it adds."""
     found = sparse.sample(model, n, seed=seed)
     added = float(found.additions.mean())
     on = (float(found.x.sum() / n), float(sum(h.sum() for h in found.h) / n))
@@ -107,7 +107,7 @@ def count_sparse(model: Stack, n: int = 1000, seed: int = 0) -> dict:
 
 
 def timed(model: Stack, batch: int, seconds: float, sample=sample) -> float:
-    """Samples a second of a compiled sampler."""
+    """Samples a second of a compiled sampler: the median of three timings of `seconds` each."""
     sample(model, batch)
     rates = []
     for _ in range(3):
@@ -120,9 +120,18 @@ def timed(model: Stack, batch: int, seconds: float, sample=sample) -> float:
 
 
 def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, seconds: float = 0.5, progress=None):
-    """Yields every family at every scale: operations a sample as counted, how the count grows, samples a second.
+    """Counts and times every family of models at every scale.
 
-    `seconds`: of each timing; 0 for none.
+    Args:
+        costs: The families.
+        scales: Factors of the smallest size.
+        n: Samples that are counted.
+        batch: Samples drawn at once when timing.
+        seconds: Duration of each timing; 0 for none.
+        progress: Called with a line of text after each measurement.
+
+    Yields:
+        For each family its operations a sample by size, the power with which they grow, and samples a second.
     """
     for cost in costs:
         sizes = []
@@ -162,9 +171,9 @@ def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, second
 
 
 def trained(results: Path, n: int = 20, seconds: float = 0.5, progress=None) -> dict[str, dict]:
-    """The committed models of binarised MNIST: how much work one of their samples is, and how many there are a second.
+    """Operations a sample and samples a second of the committed models of binarised MNIST, by row.
 
-    A model whose decoder the sparse sampler takes is counted and timed with it, and timed with the dense one, too.
+    A model that the sparse sampler supports is counted and timed with it, and timed with the dense one as well.
     """
     found = {}
     for row in PAPER:
@@ -177,7 +186,7 @@ def trained(results: Path, n: int = 20, seconds: float = 0.5, progress=None) -> 
             entry = count_sparse(model)
             entry |= {"samples_per_second": timed(model, 1000, seconds, sparse.sample) if seconds else None}
             entry["dense_samples_per_second"] = dense
-        except DarnError:  # deterministic layers, or others than linear ones
+        except DarnError:  # the sparse sampler takes linear layers without nets only
             entry = count(model, n) | {"samples_per_second": dense}
         found[row.name] = entry
         if progress is not None:
@@ -186,7 +195,17 @@ def trained(results: Path, n: int = 20, seconds: float = 0.5, progress=None) -> 
 
 
 def run(results: Path, *, again: bool = False, progress=None, **options) -> dict:
-    """Measures into results/costs/costs.json, family by family: an interrupted run goes on, `again` starts anew."""
+    """Measures into results/costs/costs.json, family by family.
+
+    Args:
+        results: The folder of the results.
+        again: Measure families again that are there already; otherwise an interrupted run continues.
+        progress: Called with a line of text after each measurement.
+        **options: Those of `measure`.
+
+    Returns:
+        The record, as written.
+    """
     path = results / "costs" / "costs.json"
     rows = read_record(path)["rows"] if path.exists() and not again else []
     origin = {
@@ -206,17 +225,17 @@ def run(results: Path, *, again: bool = False, progress=None, **options) -> dict
 
 
 def lines(record: dict) -> list[str]:
-    """The costs as a table."""
+    """The record as a table for the terminal."""
     head = f"{'model':30} {'formula':42} {'n_x':>5} {'operations':>12} {'of formula':>10} {'samples/s':>10}  growth"
     out = [head]
     for row in record["rows"]:
         for i, s in enumerate(row["sizes"]):
             first = (row["name"], row["formula"]) if i == 0 else ("", "")
             growth = f"  scale^{row['power']:.2f} (formula: {row['power_of_formula']:.2f})" if i == 0 else ""
-            share = f"{s['operations_by_formula']:.2f}"
+            ratio = f"{s['operations_by_formula']:.2f}"
             rate = f"{s['samples_per_second']:,.0f}" if s["samples_per_second"] else "-"
             out.append(
-                f"{first[0]:30} {first[1]:42} {s['n_x']:>5} {s['operations']:>12,.0f} {share:>10} {rate:>10}{growth}"
+                f"{first[0]:30} {first[1]:42} {s['n_x']:>5} {s['operations']:>12,.0f} {ratio:>10} {rate:>10}{growth}"
             )
     for name, found in record["trained"].items():
         rate, dense = found.get("samples_per_second"), found.get("dense_samples_per_second")

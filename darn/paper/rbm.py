@@ -1,6 +1,6 @@
 """Restricted Boltzmann machine: contrastive divergence, and log Z by annealed importance sampling.
 
-A baseline of Table 2. It is no `Stack`: its probabilities are known up to Z only, so that -log p comes with an
+A baseline of both tables. It is not a `Stack`: its probabilities are known only up to Z, so -log p comes with an
 interval from the estimate of log Z.
 """
 
@@ -47,8 +47,7 @@ class RBM(eqx.Module):
     def gibbs(
         self, x: Float[Array, "N n_x"], key: PRNGKeyArray, beta: Array | float = 1.0, base: Array | None = None
     ) -> Array:
-        """One step x -> h -> x of the machine with weights and hidden biases times `beta`, and the visible biases that
-        far from `base`."""
+        """One step x -> h -> x; `beta` scales weights and hidden biases, and moves the visible ones from `base`."""
         k_h, k_x = jax.random.split(key)
         b = self.b if base is None else (1 - beta) * base + beta * self.b
         h = _bits(k_h, beta * (x @ self.W.T + self.c[None]))
@@ -73,7 +72,7 @@ class Settings:
     weight_decay: float = 1e-4
     batch: int = 100
     epochs: int = 100
-    looks: int = 10  # at the validation rows, each with an estimate of log Z
+    looks: int = 10  # validations during training, each with an estimate of log Z
     seed: int = 0
 
 
@@ -84,7 +83,7 @@ def _epoch(rbm: RBM, velocity: RBM, x: Array, epoch, settings: Settings):
     batch = min(s.batch, len(x))
     key = jax.random.fold_in(jax.random.key(s.seed), epoch)
     order = jax.random.permutation(key, len(x))[: n_batches * batch].reshape(n_batches, batch)
-    rate = s.lr * (1 - epoch / s.epochs)  # to zero: the last weights are then an average of sorts
+    rate = s.lr * (1 - epoch / s.epochs)  # down to zero, which averages the last weights
 
     def step(carry, chosen):
         rbm, velocity = carry
@@ -102,7 +101,17 @@ def _epoch(rbm: RBM, velocity: RBM, x: Array, epoch, settings: Settings):
 
 
 def fit(x: np.ndarray, valid: np.ndarray, settings: Settings, *, progress: Callable | None = None) -> tuple[RBM, dict]:
-    """(the RBM, how it went): CD-k on the rows, the best by -log p of the validation rows at one of the looks."""
+    """Trains by contrastive divergence and keeps the machine with the lowest validation -log p.
+
+    Args:
+        x: Training rows (N, n_x).
+        valid: Validation rows.
+        settings: Units, steps, learning rate and the rest.
+        progress: Called with (epoch, validation -log p) after each validation.
+
+    Returns:
+        The RBM, and a record of the training: "valid_nll", "epoch", "epochs" and "history".
+    """
     mean = x.mean(axis=0)
     rbm = RBM.fresh(mean, settings.n_h, key=jax.random.key(settings.seed))
     velocity = jax.tree.map(jnp.zeros_like, rbm)
@@ -150,7 +159,7 @@ class LogZ:
 
 @partial(jax.jit, static_argnames=("chains", "temperatures"))
 def _anneal(rbm: RBM, base, key, chains: int, temperatures: int):
-    """log w of every chain: from independent units with biases `base`, by small steps, to the machine."""
+    """log w of every chain, annealed in small steps from independent units with biases `base` to the machine."""
     betas = jnp.linspace(0.0, 1.0, temperatures + 1)
 
     def log_f(x, beta):  # the unnormalised log-probability at a temperature
@@ -170,8 +179,15 @@ def _anneal(rbm: RBM, base, key, chains: int, temperatures: int):
 def log_z(rbm: RBM, mean: np.ndarray, *, chains: int = 1000, temperatures: int = 10_000, seed: int = 0) -> LogZ:
     """log Z by annealed importance sampling (Neal, 2001; Salakhutdinov & Murray, 2008).
 
-    `mean`: of the training rows, where the annealing starts. E[w] is unbiased for Z; in the mean log of it is a little
-    low, which makes -log p look better than it is: the more temperatures, the less.
+    The mean weight is unbiased for Z, so its logarithm is a little low on average, which makes -log p look better than
+    it is; more temperatures reduce the effect.
+
+    Args:
+        rbm: The machine.
+        mean: Mean of the training rows, where the annealing starts.
+        chains: Importance weights.
+        temperatures: Steps from independent units to the machine.
+        seed: Of the random numbers.
     """
     p = np.clip(np.asarray(mean, np.float64), 1e-3, 1 - 1e-3)
     base = jnp.asarray(np.log(p) - np.log1p(-p), jnp.float32)
@@ -186,7 +202,7 @@ def log_z(rbm: RBM, mean: np.ndarray, *, chains: int = 1000, temperatures: int =
 
 
 def exact_log_z(rbm: RBM) -> float:
-    """log Z by the sum over all states of the smaller side: for machines of up to about 20 units there."""
+    """log Z by the sum over all states of the smaller side, which may have up to 20 units."""
     W, b, c = (np.asarray(v, np.float64) for v in (rbm.W, rbm.b, rbm.c))
     if len(c) < len(b):
         W, b, c = W.T, c, b
@@ -206,14 +222,14 @@ def exact_log_z(rbm: RBM) -> float:
 
 
 def save(path: str | Path, rbm: RBM, info: dict, *, dtype: str = "float32") -> None:
-    """Writes an RBM with any JSON to carry along."""
+    """Writes an RBM with `info`, any JSON value."""
     arrays = {k: np.asarray(getattr(rbm, k)).astype(dtype) for k in ("W", "b", "c")}
     with atomic(path) as temporary:
         save_file(arrays, temporary, metadata={"format": FORMAT, "info": json.dumps(info)})
 
 
 def is_rbm(path: str | Path) -> bool:
-    """Whether this is a file of `save`'s."""
+    """Whether `save` wrote this file."""
     try:
         with safe_open(path, framework="np") as f:
             return (f.metadata() or {}).get("format") == FORMAT
@@ -227,7 +243,7 @@ def load(path: str | Path) -> tuple[RBM, dict]:
         with safe_open(path, framework="np") as f:
             head = f.metadata() or {}
             if head.get("format") != FORMAT:
-                raise DarnError(f"{path} is not an RBM of darn's")
+                raise DarnError(f"{path} is not an RBM that darn wrote")
             arrays = {k: jnp.asarray(f.get_tensor(k), jnp.float32) for k in ("W", "b", "c")}
         return RBM(**arrays), json.loads(head["info"])
     except (SafetensorError, OSError, KeyError, ValueError) as e:

@@ -1,10 +1,13 @@
-"""results/<table>/<row>.json: what a row holds, reading and writing it."""
+"""results/<table>/<row>.json: what a record holds, reading and writing it."""
 
 import json
 from pathlib import Path
 
 from darn.files import atomic, read_record
+from darn.paper import atari
 from darn.paper.rows import PAPER, Row
+
+ROWS: tuple[Row, ...] = (*PAPER, *atari.ROWS)  # of every table and figure
 
 KEYS = (
     "row",
@@ -44,7 +47,7 @@ def model_of(results: Path, row: Row) -> Path:
 
 def read(results: Path) -> dict[str, dict]:
     """Every row of ours that is there, by name."""
-    return {row.name: read_record(p) for row in PAPER if (p := path_of(results, row)).exists()}
+    return {row.name: read_record(p) for row in ROWS if (p := path_of(results, row)).exists()}
 
 
 def read_all(results: Path) -> dict[str, dict]:
@@ -54,20 +57,20 @@ def read_all(results: Path) -> dict[str, dict]:
 
 
 def write(path: Path, record: dict) -> None:
-    """A row, whole or not at all."""
+    """Writes a record, whole or not at all."""
     with atomic(path) as f:
         f.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def lacking(record: dict) -> list[str]:
-    """The keys that a record should have and has not."""
+    """The keys that a record should have and does not."""
     return [k for k in KEYS if k not in record]
 
 
 def quick_of(model: str | Path) -> dict | None:
     """The stored quick figure of a committed model: from the row's file beside results/models."""
     model = Path(model).absolute()
-    for row in PAPER:
+    for row in ROWS:
         path = path_of(model.parent.parent, row)
         if row.name == model.stem and model.parent.name == "models" and path.exists():
             return read_record(path).get("quick")

@@ -23,6 +23,9 @@ class Row:
     fields: tuple[tuple[str, object], ...] = ()  # of that recipe, changed
     about: bool = False  # printed with an "approximately"
     decimals: int = 2  # as printed
+    scoring: tuple[int, int] | None = None  # (samples, repeats), where not the paper's
+    baselines: bool = False  # also score independent pixels and xz on the same rows
+    keep_model: bool = True  # False: too large a file to go with the results
 
     @property
     def paper(self) -> dict:

@@ -1,25 +1,25 @@
-"""Carrying out a row: train, store as float16, score the stored weights on the test rows, write one JSON."""
+"""The driver of the reproduction: trains a row, stores the model, scores it on the test rows, writes one JSON."""
 
 import dataclasses
+import hashlib
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-import numpy as np
 
-from darn import data
 from darn.errors import DarnError
 from darn.files import read_record
-from darn.inference import likelihood, sampling
-from darn.model import Stack
+from darn.inference import likelihood
 from darn.model_file import save_model
-from darn.paper import rbm
+from darn.paper import rbm, scoring
 from darn.paper.recipes import RECIPES
-from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES, lacking, model_of, path_of, write
+from darn.paper.results import lacking, model_of, path_of, write
 from darn.paper.rows import MNIST, NOT_AT_HAND, Row
+from darn.paper.scoring import Protocol
 from darn.runs import baselines, provenance
-from darn.runs.folder import Run, describe_data, load_data, open_run, scored_rows, train
+from darn.runs.folder import Run, describe_data, load, load_data, scored_rows, train
 from darn.runs.recipe import Recipe, override
 from darn.training import selection_bound
 
@@ -27,10 +27,12 @@ from darn.training import selection_bound
 def recipe_of(row: Row) -> Recipe | None:
     """What a row is trained with; None where there is none (yet)."""
     recipe = RECIPES.get(row.base or row.name)
-    known = {f.name for f in dataclasses.fields(Recipe)}
-    if recipe is None or any(k not in known for k, _ in row.fields):
+    if recipe is None:
         return None
-    return override(recipe, dict(row.fields)) if row.fields else recipe
+    fields = dict(row.fields) | ({} if recipe.data == row.data else {"data": row.data})
+    if not fields:
+        return recipe
+    return dataclasses.replace(override(recipe, fields), paper_nll=row.nll, paper_bound=row.bound)
 
 
 def can_run(row: Row) -> str | None:
@@ -44,105 +46,8 @@ def can_run(row: Row) -> str | None:
     return None
 
 
-@dataclasses.dataclass(frozen=True)
-class Protocol:
-    """How a row is scored: the paper's 100,000 samples, ten times, where there is an accelerator for it."""
-
-    n_samples: int
-    repeats: int
-    seed: int = 0
-    method: str = "auto"
-
-    @staticmethod
-    def default(n_samples: int | None = None, repeats: int = 10, method: str = "auto") -> "Protocol":
-        if n_samples is None:
-            n_samples = 1000 if jax.default_backend() == "cpu" else 100_000
-        return Protocol(n_samples, repeats, method=method)
-
-
-def run_row(
-    row: Row, results: Path, runs: Path, protocol: Protocol, *, again: bool = False, progress: bool = True
-) -> dict | None:
-    """The row's record, written to results/; None if Ctrl-C stopped its training (the next call goes on with it).
-
-    A record that is there is kept unless `again`; keys that it lacks are filled in as far as the stored model tells.
-    """
-    if why := can_run(row):
-        raise DarnError(f"{row.name} cannot be run: {why}")
-    path = path_of(results, row)
-    if path.exists() and not again:
-        record = read_record(path)
-        return _complete(row, record, results, path) if lacking(record) else record
-    if again and (runs / row.name).exists():
-        shutil.rmtree(runs / row.name)
-    if row.how == "rbm":
-        record = _run_rbm(row, results)
-    else:
-        if row.how == "mixture":
-            found = _train_mixture(row, results)
-        else:
-            stored = None if again or (runs / row.name).exists() else _stored(row, results)
-            found = stored or _train_recipe(row, results, runs, progress)
-        if found is None:
-            return None
-        record = _record(row, *found, results, protocol)
-    write(path, record)
-    return record
-
-
-def _train_recipe(row: Row, results: Path, runs: Path, progress: bool) -> tuple[float, dict] | None:
-    """(seconds, training notes) of the stored model; None if interrupted."""
-    recipe = recipe_of(row)
-    assert recipe is not None
-    out = runs / row.name
-    fit = train(recipe, out, resume=(out / "recipe.json").exists(), progress=progress)
-    if fit.interrupted:
-        return None
-    run = open_run(out)
-    save_model(model_of(results, row), run.model, run.info, dtype="float16")
-    notes = {
-        "valid_bound": fit.bound,
-        "best_epoch": fit.epoch,
-        "epochs": fit.epochs,
-        "last_valid_bound": selection_bound(fit.history[-1]["valid"]) if fit.history else None,
-        "curve": _curve(fit.history),
-    }
-    return fit.seconds, notes
-
-
-def _stored(row: Row, results: Path) -> tuple[float, dict] | None:
-    """The same of a model that lies there since a run that ended before scoring it; None if of another recipe."""
-    file, recipe = model_of(results, row), recipe_of(row)
-    if not file.exists() or recipe is None:
-        return None
-    info = open_run(file).info
-    training = info.get("training")
-    if training is None or Recipe.from_json(info["recipe"]) != recipe:
-        return None
-    notes = {k: training[k] for k in ("valid_bound", "epochs")} | {"best_epoch": training["epoch"]}
-    return training["seconds"], notes | {"made": info["made"], "curve": []}
-
-
-def _curve(history: list[dict], points: int = 100) -> list[list[float]]:
-    """[epoch, training bound, validation bound] at about so many looks."""
-    chosen = history[:: max(1, -(-len(history) // points))]
-    return [[h["epoch"], round(h["train"]["bound"], 4), round(h["valid"]["bound"], 4)] for h in chosen]
-
-
-def _train_mixture(row: Row, results: Path) -> tuple[float, dict]:
-    recipe = Recipe(data=row.data, n_h=(), visible="mixture", promise=f"{row.method}, by EM")
-    splits = load_data(recipe)
-    x, valid = splits.train.unpack(), splits.valid.unpack()
-    began = time.monotonic()
-    k, stack = baselines.best_mixture(x, valid, row.components)
-    seconds = time.monotonic() - began
-    recipe = dataclasses.replace(recipe, n_components=k)
-    info = {"recipe": recipe.to_json(), "data": describe_data(splits), "made": _made()}
-    save_model(model_of(results, row), stack, info, dtype="float16")
-    return seconds, {"n_components": k, "valid_bound": likelihood.exact(stack, valid).nll}
-
-
-def _made() -> dict:
+def made() -> dict:
+    """Where a number or a picture comes from."""
     return {
         "command": provenance.command(),
         "commit": provenance.commit(),
@@ -151,80 +56,157 @@ def _made() -> dict:
     }
 
 
-# ---------------------------------------------------------------- scoring
+@dataclass(frozen=True)
+class Driver:
+    """Makes rows: records and models under `results`, training in folders under `runs`."""
+
+    results: Path
+    runs: Path
+    protocol: Protocol
+    again: bool = False  # make rows again that exist already
+    tiny: bool = False  # small networks, few epochs: to see that it runs
+    progress: bool = True
+
+    def record(self, row: Row) -> dict | None:
+        """The row's record, made and written unless it is there; None if Ctrl-C stopped its training.
+
+        The next call continues an interrupted training. Keys that an older record lacks are filled in from the model.
+        """
+        if why := can_run(row):
+            raise DarnError(f"{row.name} cannot be run: {why}")
+        path = path_of(self.results, row)
+        if path.exists() and not self.again:
+            record = read_record(path)
+            return self._completed(row, record) if lacking(record) else record
+        if self.again and (self.runs / row.name).exists():
+            shutil.rmtree(self.runs / row.name)
+        if row.how == "rbm":
+            record = _run_rbm(row, self.results)
+        else:
+            found = self._mixture(row) if row.how == "mixture" else (self._stored(row) or self._trained(row))
+            if found is None:
+                return None
+            record = self._scored(row, *found)
+        write(path, record)
+        return record
+
+    def model(self, row: Row, *, make: bool = False) -> Run | None:
+        """The row's trained model, for figures; None where there is none and `make` does not ask to train it."""
+        path = model_of(self.results, row) if row.keep_model else self.runs / row.name
+        there = path if row.keep_model else path / "model.safetensors"
+        # A folder may hold a training that was interrupted: resuming one that came to its end costs nothing.
+        if make and not (row.keep_model and there.exists()) and self._trained(row) is None:
+            raise KeyboardInterrupt
+        return load(path) if there.exists() else None
+
+    def _recipe(self, row: Row) -> Recipe:
+        recipe = recipe_of(row)
+        if recipe is None:
+            raise DarnError(f"{row.name} cannot be run: no recipe yet")
+        return recipe.tiny() if self.tiny else recipe
+
+    # ------------------------------------------------------------ models: each gives (seconds, notes on the training)
+
+    def _trained(self, row: Row) -> tuple[float, dict] | None:
+        """Trains, or continues to; None if interrupted."""
+        out = self.runs / row.name
+        fit = train(self._recipe(row), out, resume=(out / "recipe.json").exists(), progress=self.progress)
+        if fit.interrupted:
+            return None
+        if row.keep_model:
+            run = load(out)
+            save_model(model_of(self.results, row), run.model, run.info, dtype="float16")
+        notes = {
+            "valid_bound": fit.bound,
+            "best_epoch": fit.epoch,
+            "epochs": fit.epochs,
+            "last_valid_bound": selection_bound(fit.history[-1]["valid"]) if fit.history else None,
+            "curve": _curve(fit.history),
+        }
+        return fit.seconds, notes
+
+    def _stored(self, row: Row) -> tuple[float, dict] | None:
+        """The same of a stored model that was never scored; None if there is none, or one of another recipe."""
+        file = model_of(self.results, row)
+        if self.again or (self.runs / row.name).exists() or not row.keep_model or not file.exists():
+            return None
+        info = load(file).info
+        training = info.get("training")
+        recipe, stored = self._recipe(row), Recipe.from_json(info["recipe"])
+        # The paper's figures are no part of how a model was trained.
+        stored = dataclasses.replace(stored, paper_nll=recipe.paper_nll, paper_bound=recipe.paper_bound)
+        if training is None or stored != recipe:
+            return None
+        notes = {k: training[k] for k in ("valid_bound", "epochs")} | {"best_epoch": training["epoch"]}
+        return training["seconds"], notes | {"made": info["made"], "curve": []}
+
+    def _mixture(self, row: Row) -> tuple[float, dict]:
+        recipe = Recipe(data=row.data, n_h=(), visible="mixture", promise=f"{row.method}, by EM")
+        splits = load_data(recipe)
+        x, valid = splits.train.unpack(), splits.valid.unpack()
+        began = time.monotonic()
+        k, stack = baselines.best_mixture(x, valid, row.components)
+        seconds = time.monotonic() - began
+        recipe = dataclasses.replace(recipe, n_components=k)
+        info = {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made()}
+        save_model(model_of(self.results, row), stack, info, dtype="float16")
+        return seconds, {"n_components": k, "valid_bound": likelihood.exact(stack, valid).nll}
+
+    # ------------------------------------------------------------ records
+
+    def _scored(self, row: Row, seconds: float, notes: dict) -> dict:
+        """Scores the stored weights: every figure is theirs."""
+        run, protocol = self.model(row), self.protocol.of(row)
+        assert run is not None
+        x, context = scored_rows(run.rows())
+        began = time.monotonic()
+        found = scoring.score(run.model, x, context, protocol)
+        took = time.monotonic() - began
+        return _head(row, run.info["data"]["sha256"]) | {
+            **found.summary(),
+            "ess": found.summary().get("ess"),
+            "quick": scoring.quick(run, found.method) if row.keep_model else None,
+            "parameters": scoring.n_parameters(run.model),
+            "seconds_train": round(seconds, 2),
+            "seconds_eval": round(took, 2),
+            "seed": protocol.seed,
+            "training": notes,
+            "recipe": run.info["recipe"],
+            **({"active": scoring.active_units(run)} if run.recipe.sparsity and row.keep_model else {}),
+            **({"baselines": scoring.baselines(run.splits())} if row.baselines else {}),
+            **made(),
+            "precision": provenance.precision(),
+            **_file(row, self.results, run),
+        }
+
+    def _completed(self, row: Row, record: dict) -> dict:
+        """A record of an earlier version, with the keys it lacks computed from the stored model; its figures stay."""
+        path = path_of(self.results, row)
+        run = self.model(row)
+        if run is None:
+            raise DarnError(f"{path} lacks {lacking(record)[0]!r}, and there is no model to compute it from")
+        quick = record.get("quick")
+        if quick is None and row.keep_model:
+            quick = scoring.quick(run, record.get("method", "auto"))
+        new = _head(row, run.info["data"]["sha256"]) | {
+            "quick": quick,
+            "parameters": scoring.n_parameters(run.model),
+            "seconds_train": run.info.get("training", {}).get("seconds"),
+            "seconds_eval": record.get("seconds"),
+            "ess": None,
+            "recipe": run.info["recipe"],
+        }
+        new |= {k: v for k, v in record.items() if k not in ("data", "seconds", "paper_nll", "paper_bound")}
+        if missing := lacking(new):
+            raise DarnError(f"{path} lacks {missing[0]!r}, which the model does not hold: make the row again")
+        write(path, new)
+        return new
 
 
-def n_parameters(model) -> int:
-    """Weights that training may change; of a triangle, those below the diagonal."""
-    total = 0
-    for path, w in jax.tree_util.tree_leaves_with_path(model):
-        if np.issubdtype(w.dtype, np.floating):
-            names = [getattr(k, "name", None) for k in path]
-            total += w.shape[0] * (w.shape[0] - 1) // 2 if names[-2:] == ["W", "W"] else w.size
-    return total
-
-
-def score(model: Stack, x, context, protocol: Protocol) -> likelihood.Likelihood:
-    """By the method that suits the model, or the one asked for."""
-    method = likelihood.method_for(model) if protocol.method == "auto" else protocol.method
-    if method == "exact":
-        return likelihood.exact(model, x, context=context)
-    S, R = protocol.n_samples, protocol.repeats
-    return likelihood.importance(model, x, context=context, n_samples=S, repeats=R, seed=protocol.seed)
-
-
-def quick(run: Run, method: str = "auto", seed: int = 0) -> dict:
-    """The figure that anyone can have again in minutes on a CPU: `darn eval MODEL --quick`.
-
-    By the method of the whole figure: 2^16 codes under a NADE are minutes on a GPU and hours on a CPU.
-    """
-    x, context = scored_rows(run.rows().take(slice(None, None, QUICK_EVERY)))
-    found = score(run.model, x, context, Protocol(QUICK_SAMPLES, 1, seed, method))
-    exact = found.method == "exact"
-    return {
-        "rows": len(x),
-        "every": QUICK_EVERY,
-        "n_samples": 0 if exact else QUICK_SAMPLES,
-        "seed": seed,
-        "nll": found.nll,
-        "nll_ci95": found.nll_ci95,
-    }
-
-
-def _record(row: Row, seconds: float, notes: dict, results: Path, protocol: Protocol) -> dict:
-    """Scores the stored float16 weights: every figure is theirs."""
-    run = open_run(model_of(results, row))
-    x, context = scored_rows(run.rows())
-    began = time.monotonic()
-    found = score(run.model, x, context, protocol)
-    took = time.monotonic() - began
-    return _head(row, run.info["data"]["sha256"]) | {
-        **found.summary(),
-        "ess": found.summary().get("ess"),
-        "quick": quick(run, found.method),
-        "parameters": n_parameters(run.model),
-        "seconds_train": round(seconds, 2),
-        "seconds_eval": round(took, 2),
-        "seed": protocol.seed,
-        "training": notes,
-        "recipe": run.info["recipe"],
-        **({"active": _active(run)} if run.recipe.sparsity else {}),
-        **_made(),
-        "precision": provenance.precision(),
-        "model": _short(model_of(results, row), results),
-    }
-
-
-def _active(run: Run, n: int = 10_000) -> dict:
-    """How many stochastic units of a sparse model are on, layer by layer: in ancestral samples and in codes of x."""
-    x, context = scored_rows(run.rows())
-    drawn = sampling.sample(run.model, n, context=None if context is None else context[:n], seed=0).h
-    code = sampling.encode(run.model, x, context=context).q
-    return {
-        "ancestral": [float(h.sum(axis=1).mean()) for h in drawn],
-        "encoded": [float(q.sum(axis=1).mean()) for q in code],
-        "samples": n,
-    }
+def _curve(history: list[dict], points: int = 100) -> list[list[float]]:
+    """[epoch, training bound, validation bound] at about so many epochs."""
+    chosen = history[:: max(1, -(-len(history) // points))]
+    return [[h["epoch"], round(h["train"]["bound"], 4), round(h["valid"]["bound"], 4)] for h in chosen]
 
 
 def _head(row: Row, sha256: str | None) -> dict:
@@ -239,27 +221,12 @@ def _head(row: Row, sha256: str | None) -> dict:
     }
 
 
-def _short(path: Path, results: Path) -> str:
-    """As a path from the folder that holds results/."""
-    return str(Path(results.name) / path.relative_to(results))
-
-
-def _complete(row: Row, record: dict, results: Path, path: Path) -> dict:
-    """A record of an earlier version, with the keys it lacks computed from the stored model; its figures stay."""
-    run = open_run(model_of(results, row))
-    new = _head(row, run.info["data"]["sha256"]) | {
-        "quick": record.get("quick") or quick(run, record.get("method", "auto")),
-        "parameters": n_parameters(run.model),
-        "seconds_train": run.info.get("training", {}).get("seconds"),
-        "seconds_eval": record.get("seconds"),
-        "ess": None,
-        "recipe": run.info["recipe"],
-    }
-    new |= {k: v for k, v in record.items() if k not in ("data", "seconds", "paper_nll", "paper_bound")}
-    if missing := lacking(new):
-        raise DarnError(f"{path} lacks {missing[0]!r}, which the model does not tell: make the row again with --again")
-    write(path, new)
-    return new
+def _file(row: Row, results: Path, run: Run) -> dict:
+    """The model's file as a path from the folder that holds results/; of one that is not kept, its checksum."""
+    if row.keep_model:
+        return {"model": str(Path(results.name) / run.path.relative_to(results))}
+    with open(run.path / "model.safetensors", "rb") as f:
+        return {"model": None, "model_sha256": hashlib.file_digest(f, "sha256").hexdigest()}
 
 
 # ---------------------------------------------------------------- RBM
@@ -270,28 +237,6 @@ def _rbm_settings(row: Row) -> rbm.Settings:
     return rbm.Settings() if row.data == MNIST else rbm.Settings(n_h=100, epochs=50, looks=10)
 
 
-def score_rbm(file: Path, chains: int, temperatures: int, *, every: int = 1, seed: int = 0) -> dict:
-    """-log p of the test rows of a stored RBM's data, with the interval that log Z leaves."""
-    machine, info = rbm.load(file)
-    test = data.load_rows(info["data"]["name"], split="test").take(slice(None, None, every)).unpack()
-    z = rbm.log_z(machine, np.asarray(info["mean"]), chains=chains, temperatures=temperatures, seed=seed)
-    return {
-        "method": f"annealed importance sampling of log Z, {chains} chains, {temperatures} temperatures",
-        "rows": len(test),
-        "nll": rbm.mean_free_energy(machine, test) + z.value,
-        "nll_ci95": (z.high - z.low) / 2,
-        "ess": {"mean": z.ess, "min": z.ess},
-        "n_samples": chains,
-        "log_z": dataclasses.asdict(z),
-    }
-
-
-def quick_rbm(file: Path, seed: int = 0) -> dict:
-    """The RBM's quick figure: every 10th row, log Z by a short annealing."""
-    found = score_rbm(file, 100, QUICK_SAMPLES, every=QUICK_EVERY, seed=seed)
-    return {"every": QUICK_EVERY, "seed": seed} | {k: found[k] for k in ("rows", "n_samples", "nll", "nll_ci95")}
-
-
 def _run_rbm(row: Row, results: Path) -> dict:
     settings = _rbm_settings(row)
     splits = load_data(Recipe(data=row.data))
@@ -299,30 +244,29 @@ def _run_rbm(row: Row, results: Path) -> dict:
     began = time.monotonic()
     machine, how = rbm.fit(x, valid, settings)
     seconds = time.monotonic() - began
-    mean = x.mean(axis=0)  # where annealing starts
     file = model_of(results, row)
     info = {
         "settings": dataclasses.asdict(settings),
         "data": describe_data(splits),
-        "made": _made(),
-        "mean": mean.tolist(),
+        "made": made(),
+        "mean": x.mean(axis=0).tolist(),  # where annealing starts
     }
     rbm.save(file, machine, info, dtype="float16")
     began = time.monotonic()
-    found = score_rbm(file, *((100, 1000) if jax.default_backend() == "cpu" else (1000, 20_000)))
+    found = scoring.score_rbm(file, *((100, 1000) if jax.default_backend() == "cpu" else (1000, 20_000)))
     took = time.monotonic() - began
     return _head(row, splits.sha256) | {
         **found,
         "repeats": 1,
         "bound": None,
-        "quick": quick_rbm(file),
-        "parameters": n_parameters(machine),
+        "quick": scoring.quick_rbm(file),
+        "parameters": scoring.n_parameters(machine),
         "seconds_train": round(seconds, 2),
         "seconds_eval": round(took, 2),
         "seed": 0,
         "training": how,
         "settings": dataclasses.asdict(settings),
-        **_made(),
+        **made(),
         "precision": provenance.precision(),
-        "model": _short(file, results),
+        "model": str(Path(results.name) / file.relative_to(results)),
     }

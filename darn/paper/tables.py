@@ -1,10 +1,10 @@
-"""The tables: the paper's figure and ours, as text for a terminal and as Markdown for the README and the docs."""
+"""Tables of the paper's figures and ours, as text for a terminal and as Markdown for documents."""
 
 from darn.paper.recipes import RECIPES
 from darn.paper.rows import NOT_AT_HAND, OURS, PAPER, UCI, Row
 
 NOT_RUN, NO_DATA, QUOTED = "not yet run", "data not at hand", "not ours"
-AS_ABOVE = "as above"  # of "DARN, ours": no other architecture had a lower validation bound than the paper's
+AS_ABOVE = "as above"  # in "DARN, ours": no other architecture had a lower validation bound than the paper's
 
 
 def figure(record: dict, key: str = "nll") -> str:
@@ -28,6 +28,7 @@ def ours(row: Row, found: dict[str, dict], key: str = "nll") -> str:
 
 
 def papers(row: Row, key: str = "nll") -> str:
+    """The paper's figure of a row, as printed there."""
     value = getattr(row, key)
     if value is None:
         return "-"
@@ -77,7 +78,7 @@ def lines(table: str, found: dict[str, dict]) -> list[str]:
 
 
 def times(table: str, found: dict[str, dict]) -> list[str]:
-    """What the rows of a table took, training and scoring, on each kind of device; no line without rows."""
+    """The time that training and scoring a table's rows took, by device; no line without rows."""
     records = [found[r.name] for r in PAPER if r.table == table and "device" in found.get(r.name, {})]
     minutes: dict[str, float] = {}
     for r in records:
@@ -89,7 +90,7 @@ def times(table: str, found: dict[str, dict]) -> list[str]:
 
 
 def markdown(table: str, found: dict[str, dict], *, only_ours: bool = False) -> str:
-    """The same table in Markdown; `only_ours`: leave out the rows where nothing of ours stands."""
+    """The same table in Markdown; `only_ours` leaves out rows without a figure of ours."""
     header, body = grid(table, found)
     if only_ours:
         empty = (NOT_RUN, QUOTED, NO_DATA, AS_ABOVE, "-")
@@ -110,5 +111,6 @@ def as_text(*rows: list[str]) -> list[str]:
 
 
 def as_markdown(header: list[str], *body: list[str]) -> str:
+    """A Markdown table, the first column to the left and the others to the right."""
     rule = ["---", *["---:"] * (len(header) - 1)]
     return "\n".join("| " + " | ".join(r) + " |" for r in [header, rule, *body])

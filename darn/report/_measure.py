@@ -1,6 +1,7 @@
 """What the report page shows of a run, as arrays: a model and its rows in, plain numbers out."""
 
 import json
+import math
 from dataclasses import dataclass, field
 
 import equinox as eqx
@@ -9,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.batching import map_rows, row_keys, rows_within
-from darn.data import Rows
 from darn.inference import likelihood, sampling
 from darn.inference.likelihood import Likelihood
 from darn.inference.objective import description_length
 from darn.model import Stack
 from darn.nn import softplus
+from darn.report._recipe import About
 from darn.runs.folder import Run
 
 ENCODINGS = 20  # of each row, for the parts of its description length
@@ -54,13 +55,30 @@ def scored(run: Run, *, split: str = "test", limit: int = 1000, n_samples=200, r
 
 
 def history(run: Run) -> list[dict]:
-    """The lines of metrics.jsonl; none where a model file stands alone."""
+    """The lines of metrics.jsonl; none for a model file alone, or where a line is not as training writes it."""
     folder = run.path.parent if run.path.name == "model.safetensors" else run.path
     path = folder / "metrics.jsonl"
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    except (OSError, ValueError):  # cut short by a full disk: the page does without
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    except (OSError, ValueError, RecursionError):  # cut short by a full disk: the page does without
         return []
+    about = About(run)
+    names = ["bound", "x_given_h"] + (["weighted"] if about.weighted else [])
+    by_layer = ["h"] + (["active"] if about.sparse else [])
+    return lines if all(_is_look(line, names, by_layer, run.model.n_layers) for line in lines) else []
+
+
+def _is_look(line, names, by_layer, n_layers: int) -> bool:
+    """Whether a line of metrics.jsonl has the numbers that the charts show."""
+    try:
+        valid = line["valid"]
+        layers = [valid[name] for name in by_layer]
+        numbers = [line["epoch"], line["train"]["bound"], *(valid[name] for name in names)]
+        numbers += [v for layer in layers for v in layer]
+        right = all(isinstance(v, list) and len(v) == n_layers for v in layers)
+        return right and all(type(v) in (int, float) for v in numbers) and math.isfinite(line["epoch"])
+    except (KeyError, TypeError):
+        return False
 
 
 @eqx.filter_jit
@@ -95,9 +113,9 @@ def _unit_costs(model, x, context, key, start):
 
 
 def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | None:
-    """The nats that each visible unit costs, (n_x,): the parts of L(x|h) in the mean over rows.
+    """The nats that each visible unit costs, (n_x,): the parts of L(x|h), averaged over rows.
 
-    None for a layer that averages over orderings: there a unit has no cost of its own.
+    None for a layer that averages over several orders: there a unit has no cost of its own.
     """
     if model.decoder[0].layer.n_orders > 1:
         return None
@@ -110,15 +128,8 @@ def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | 
     return map_rows(part, len(x), size, x, context, numbered=True).mean(axis=0)
 
 
-def independent_nll(rows: Rows, x: np.ndarray) -> float:
-    """-log p under one Bernoulli a column with the means of `rows`: what a model has to beat."""
-    p = (rows.mean() * len(rows) + 1) / (len(rows) + 2)
-    mean = np.mean(x, axis=0, dtype=np.float64)
-    return float(-(mean * np.log(p) + (1 - mean) * np.log1p(-p)).sum())
-
-
 def draws(s: Scored, *, seed: int = 1) -> sampling.Samples:
-    """Samples; where the model needs a context, under those of the scored rows in turn."""
+    """Samples; a model with a context gets those of the scored rows, one after the other."""
     context = None if s.context is None else s.context[np.arange(SAMPLES) % len(s.context)]
     return sampling.sample(s.run.model, SAMPLES, seed=seed, context=context)
 

@@ -1,23 +1,30 @@
 """The report of a run: one HTML file that explains what was learned."""
 
-import dataclasses
 from pathlib import Path
 
 from darn.files import atomic
 from darn.report import _pictures, _scores
-from darn.report._html import Page, esc, facts
+from darn.report._document import Document
+from darn.report._recipe import About
 from darn.report._view import View, lede, n_weights, title_of
 
 
 def page(path: str | Path, out: str | Path | None = None, *, progress=None, **options) -> dict:
-    """Writes the report of the run (or model file) at `path`; returns its headline figures.
+    """Writes the report of a run as one HTML file.
 
-    `options`: split, limit (rows scored at most), n_samples and repeats of the importance sampling, seed.
+    Args:
+        path: A run folder, a model file or the name of a pretrained model.
+        out: The file to write; by default report.html in the run folder, or the model file's name with .html.
+        progress: A tqdm-like bar that counts scored rows.
+        **options: `split`, `limit` (rows scored at most), `n_samples` and `repeats` of the importance sampling, `seed`.
+
+    Returns:
+        The headline figures, and the file as "out".
     """
     from darn.report._measure import scored
-    from darn.runs.folder import open_run
+    from darn.runs.folder import load
 
-    run = open_run(path)
+    run = load(path)
     out = Path(out) if out else default_out(run.path)
     s = scored(run, progress=progress, **options)
     text, found = render(s)
@@ -27,7 +34,7 @@ def page(path: str | Path, out: str | Path | None = None, *, progress=None, **op
 
 
 def default_out(path: Path) -> Path:
-    """Where a report goes unasked: into the run folder, or beside the model file."""
+    """Where a report goes by default: into the run folder, or beside the model file."""
     return path / "report.html" if path.is_dir() else path.with_suffix(".html")
 
 
@@ -35,60 +42,31 @@ def render(s) -> tuple[str, dict]:
     """(the file, its headline figures)."""
     from darn.inference import sampling
     from darn.report import _measure
+    from darn.runs.baselines import independent_nll
 
-    run, view = s.run, View(s.run)
-    p = Page(title_of(run), "darn report", lede(run))
+    run, view, about = s.run, View(s.run), About(s.run)
+    document = Document(title_of(run), "darn report", lede(run))
     train = run.rows(split="train")
-    alone = _measure.independent_nll(train, s.x)
+    independent = independent_nll(train, s.x)
     drawn = _measure.draws(s)
-    _scores.headline(p, s, alone)
-    _scores.likelihood_section(p, s, alone)
+    _scores.headline(document, s, about, independent)
+    _scores.likelihood_section(document, s, about, independent)
     if s.history:
-        _scores.learning_section(p, s)
-    _pictures.samples_section(p, s, view, train, drawn)
+        _scores.learning_section(document, s, about)
+    _pictures.samples_section(document, s, view, train, drawn)
     code = sampling.encode(run.model, s.x, context=s.context, seed=0) if run.model.n_layers else None
     if code is not None:
-        _pictures.reconstruction_section(p, s, view, code)
-    _pictures.completion_section(p, s, view)
+        _pictures.reconstruction_section(document, s, view, code)
+    _pictures.completion_section(document, s, view)
     if code is not None:
-        _pictures.code_section(p, s, view, code, drawn)
-    _scores.rows_section(p, s, view)
-    recipe_section(p, s)
-    return p.render(), s.found.summary() | {"split": s.split, "independent_nll": alone}
-
-
-def recipe_section(p: Page, s) -> None:
-    from darn.config import Architecture, Training
-    from darn.runs.recipe import fields_of, show_field
-
-    run = s.run
-    recipe, data, made = run.recipe, run.info["data"], run.info.get("made", {})
-    plain = {f.name: f.default for cls in (Architecture, Training) for f in dataclasses.fields(cls)}
-    fields = [(f.name, show_field(getattr(recipe, f.name))) for f in fields_of()]
-    changed = [k for k, _ in fields if k in plain and getattr(recipe, k) != plain[k]]
-    versions = ", ".join(f"{k} {v}" for k, v in (made.get("versions") or {}).items())
-    rows = data.get("rows")
-    source = [
-        ("data", recipe.data),
-        ("sha256", data.get("sha256") or ""),
-        ("rows", " / ".join(f"{n:,}" for n in rows) + " (training / validation / test)" if rows else ""),
-        ("binarised by", data.get("binarize") or ""),
-        ("classes", ", ".join(map(str, data.get("classes") or []))),
-    ]
-    where = [
-        ("command", made.get("command") or ""),
-        ("commit", made.get("commit") or ""),
-        ("device", made.get("device") or ""),
-        ("versions", versions),
-        ("weights", f"{n_weights(run.model):,}"),
-    ]
-    promise = f"<p>{esc(recipe.promise)}</p>" if recipe.promise else ""
-    p.section(
+        _pictures.code_section(document, s, view, code, drawn)
+    _scores.rows_section(document, s, view)
+    document.section(
         "recipe",
         "Recipe and environment",
-        promise,
-        f'<div class="pair"><div><h3>Data</h3>{facts(source)}</div><div><h3>Made by</h3>{facts(where)}</div></div>',
-        "<h3>Fields</h3>",
-        '<p class="note">Those that differ from the defaults stand out.</p>',
-        f'<div class="pair">{facts(fields[::2], changed)}{facts(fields[1::2], changed)}</div>',
+        description=about.description,
+        data=about.data_facts(),
+        made=about.made_facts(n_weights(run.model)),
+        fields=about.field_facts(),
     )
+    return document.render(), s.found.summary() | {"split": s.split, "independent_nll": independent}

@@ -1,7 +1,10 @@
-"""The stack, drawn: layers from the top down to x, with the nets between them."""
+"""The stack as a figure: where the boxes of its layers and the arrows between them stand."""
 
-from darn.report._html import esc
-from darn.report._view import kind_of
+from typing import Any
+
+from darn.report._view import counted, kind_of
+
+WIDTH, BOX, GAP = 400, 44, 62  # of the figure, of a layer's box, between two boxes
 
 
 def net_of(conditional) -> str:
@@ -18,36 +21,32 @@ def net_of(conditional) -> str:
     return " ".join(out)
 
 
-def stack_figure(run) -> str:
-    """An SVG of the layers from the top down to x: encoder up on the left, decoder down on the right."""
-    model = run.model
+def stack_figure(model) -> dict[str, Any]:
+    """Boxes and arrows from the top layer down to x; of a deep stack the two ends."""
     L, sizes = model.n_layers, (model.n_x, *model.n_h)
     shown = list(range(L, -1, -1)) if L <= 5 else [L, L - 1, None, 1, 0]
-    width, high, gap, parts, y = 400, 44, 62, [], 4
-
-    def text(x, y, words, anchor="start", quiet=True):
-        mark = ' class="quiet"' if quiet else ""
-        parts.append(f'<text{mark} x="{x}" y="{y}" text-anchor="{anchor}">{words}</text>')
-
+    boxes, arrows, omitted, y = [], [], None, 4
     for i, l in enumerate(shown):
         if l is None:
-            text(width / 2, y + 4, f"⋮ {L - 3} layers more", "middle")
+            omitted = {"y": y + 4, "layers": L - 3}
             y += 30
             continue
-        index = "" if L == 1 else f'<tspan dy="-5" font-size="9">{l}</tspan><tspan dy="5">&#8203;</tspan>'
-        parts.append(f'<rect x="1" y="{y}" width="{width - 2}" height="{high}" rx="6"/>')
-        text(18, y + 27, f"h{index}" if l else "x", quiet=False)
-        text(52, y + 27, f"{sizes[l]:,} units", quiet=False)
-        text(width - 18, y + 27, esc(kind_of(model.decoder[l].layer)), "end")
-        y += high
+        boxes.append(
+            {
+                "y": y,
+                "letter": "h" if l else "x",
+                "index": str(l) if l and L > 1 else "",
+                "units": counted(sizes[l], "unit"),
+                "kind": kind_of(model.decoder[l].layer),
+            }
+        )
+        y += BOX
         if l and shown[i + 1] is not None:
-            a, b, right = y + 5, y + gap - 5, width - 60
-            parts.append(f'<path d="M60 {b}V{a + 6}"/><path class="head" d="M55 {a + 8}h10l-5 -8z"/>')
-            parts.append(f'<path d="M{right} {a}V{b - 6}"/><path class="head" d="M{right - 5} {b - 8}h10l-5 8z"/>')
-            text(72, y + gap / 2 + 4, f"q &#160;{esc(net_of(model.encoder[l - 1]))}")
-            text(right - 12, y + gap / 2 + 4, f"p &#160;{esc(net_of(model.decoder[l - 1]))}", "end")
-            y += gap
+            nets = {"encoder": net_of(model.encoder[l - 1]), "decoder": net_of(model.decoder[l - 1])}
+            arrows.append({"top": y + 5, "bottom": y + GAP - 5, **nets})
+            y += GAP
         elif l:
             y += 14
-    words = f"stack of {L} stochastic layers over {model.n_x} visible units: encoder q upwards, decoder p downwards"
-    return f'<svg viewBox="0 0 {width} {y + 4}" role="img" aria-label="{esc(words)}">{"".join(parts)}</svg>'
+    label = f"stack of {L} stochastic layers over {model.n_x} visible units: encoder q upwards, decoder p downwards"
+    figure = {"width": WIDTH, "height": y + 4, "box": BOX, "label": label}
+    return figure | {"boxes": boxes, "arrows": arrows, "omitted": omitted}

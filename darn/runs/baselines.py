@@ -10,6 +10,7 @@ from jax import lax
 from jax.nn import logsumexp
 
 from darn.config import Architecture
+from darn.data import Rows
 from darn.model import Stack
 from darn.zoo import build, mixture
 
@@ -20,6 +21,13 @@ def independent(x: np.ndarray) -> Stack:
     stack = build(Architecture(n_h=(), visible="factorial"), x.shape[1], key=jax.random.key(0))
     a = jnp.asarray(np.log(mean / (1 - mean)), jnp.float32)
     return eqx.tree_at(lambda m: m.decoder[0].layer.b, stack, a)
+
+
+def independent_nll(train: Rows, x: np.ndarray) -> float:
+    """-log p in nats a row of rows x (N, n) under `independent` of the training rows, without building a model."""
+    p = (train.mean() * len(train) + 1) / (len(train) + 2)
+    mean = np.mean(x, axis=0, dtype=np.float64)
+    return float(-(mean * np.log(p) + (1 - mean) * np.log1p(-p)).sum())
 
 
 @partial(jax.jit, static_argnames="n_steps")

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from darn import data
-from darn.errors import DarnError
+from darn.errors import DarnError, FormatError
 from darn.files import atomic, cannot_write
 from darn.model import Stack
 from darn.model_file import load_model
@@ -54,6 +54,8 @@ class Run:
     def rows(self, source: str | None = None, split: str | None = None, *, delimiter: str | None = None) -> data.Rows:
         """Rows to score or encode: a file or set, or if none is given the test rows of the model's own data."""
         r, known = self.recipe, self.info["data"]
+        if source is None and not r.data:
+            raise DarnError(f"{self.path} was saved without its data: name the rows to use")
         classes = known.get("classes")
         # The published sets are checked when read; of a user's file only the checksum shows a change.
         if source is None and r.data not in data.names() and self.splits().sha256 != known.get("sha256"):
@@ -81,20 +83,25 @@ class Run:
         return rows
 
 
-def open_run(path: str | Path) -> Run:
-    """A run from its folder, from a model file alone, or by the name of a ready model."""
+def load(path: str | Path) -> Run:
+    """A trained model with what is known of its making.
+
+    Args:
+        path: a run folder, a model file, or the name of a pretrained model.
+
+    Returns:
+        The run. A model file that was saved without a recipe has a default one, and no data of its own.
+    """
     path = Path(path)
     if not path.exists() and ("runs" / path).is_dir():
         raise DarnError(f"there is no model at {path}: did you mean {'runs' / path}?")
     if not path.exists():
         path = pretrained.find(str(path))
     model, info = load_model(path)
-    if not all(isinstance(info.get(k), dict) for k in ("recipe", "data")):
-        raise DarnError(f"{path} carries no recipe: it was saved from Python without one, so load it there")
+    info = {"recipe": Recipe(data="").to_json(), "data": {}} | info
+    if not all(isinstance(info[k], dict) for k in ("recipe", "data")):
+        raise FormatError(f"{path} carries a damaged recipe: it was not written by darn")
     return Run(path, model, Recipe.from_json(info["recipe"]), info)
-
-
-load = open_run  # `darn.load("mnist-500")`
 
 
 def load_data(recipe: Recipe) -> data.Splits:

@@ -11,6 +11,7 @@ from darn.data import (
     Table,
     is_missing,
     is_table,
+    listed,
     read_array,
     read_table,
     square_shape,
@@ -46,9 +47,9 @@ def hidden_units(run: Run, what: str | Sequence[str]) -> np.ndarray:
         cut |= {"left": np.s_[:, : columns // 2], "right": np.s_[:, columns // 2 :]}
         mask[cut[what]] = True
         return mask.ravel()
-    wanted = [w.strip() for w in what.split(",") if w.strip()] if isinstance(what, str) else what
     mask = np.zeros(run.model.n_x, bool)
     owner = _owners(run)
+    wanted = listed(what, owner.tolist())
     for name in wanted:
         if name not in owner:
             raise DarnError(f"there is no column {name!r} to hide: give {', '.join(HALVES)} or names of columns")

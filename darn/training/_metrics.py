@@ -49,5 +49,5 @@ def validation_samples(model: Stack, n_valid: int) -> int:
     Few rows are scored several times over, so that the choice between epochs is not a matter of luck. Frames of a game
     are large enough to speak for themselves.
     """
-    is_random = bool(model.n_layers) or any(part.layer.trains_by_estimate for part in model.decoder)
+    is_random = bool(model.n_layers) or model.trains_by_estimate
     return max(1, min(5000, 200_000_000 // model.row_floats) // n_valid) if is_random else 1

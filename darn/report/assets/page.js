@@ -26,7 +26,8 @@
   const NS = "http://www.w3.org/2000/svg";
   const el = (parent, name, attributes, text) => {
     const e = document.createElementNS(NS, name);
-    for (const k in attributes) e.setAttribute(k, attributes[k]);
+    // Colours go through the style object: the page's policy forbids style attributes.
+    for (const k in attributes) if (k === "colour") e.style.setProperty("--c", attributes[k]); else e.setAttribute(k, attributes[k]);
     if (text !== undefined) e.textContent = text;
     parent.append(e);
     return e;
@@ -107,9 +108,9 @@
       spec.series.forEach((s, i) => {
         if (state.hidden.has(s.name)) return;
         const points = s.x.map((v, k) => [v, s.y[k]]).filter((p) => p[1] !== null && p[0] >= from);
-        el(svg, "path", { class: "line", style: `--c:${paint(s, i, spec.series.length)}`,
+        el(svg, "path", { class: "line", colour: paint(s, i, spec.series.length),
           d: points.map((p, k) => `${k ? "L" : "M"}${x(p[0]).toFixed(1)} ${y(p[1]).toFixed(1)}`).join("") });
-        if (points.length === 1) el(svg, "circle", { class: "dot", style: `--c:${paint(s, i, spec.series.length)}`, cx: x(points[0][0]), cy: y(points[0][1]), r: 4 });
+        if (points.length === 1) el(svg, "circle", { class: "dot", colour: paint(s, i, spec.series.length), cx: x(points[0][0]), cy: y(points[0][1]), r: 4 });
       });
       const guide = el(svg, "line", { class: "mark", y1: box.t, y2: box.b, visibility: "hidden" });
       f.off = () => guide.setAttribute("visibility", "hidden");
@@ -133,9 +134,9 @@
       if (spec.xlabel) el(svg, "text", { x: box.r, y: box.b + 36, "text-anchor": "end" }, spec.xlabel);
       spec.series.forEach((s, i) => {
         const c = paint(s, i, spec.series.length);
-        if (i === 0) share[0].forEach((v, k) => v && el(svg, "rect", { class: "fill", style: `--c:${c}`, opacity: spec.series.length > 1 ? .35 : .8,
+        if (i === 0) share[0].forEach((v, k) => v && el(svg, "rect", { class: "fill", colour: c, opacity: spec.series.length > 1 ? .35 : .8,
           x: x(e[k]) + .5, width: Math.max(x(e[k + 1]) - x(e[k]) - 1, .5), y: y(v), height: box.b - y(v) }));
-        else el(svg, "path", { class: "line", style: `--c:${c}`, d: `M${x(e[0])} ${box.b}` + share[i].map((v, k) => `L${x(e[k])} ${y(v)}L${x(e[k + 1])} ${y(v)}`).join("") + `L${x(e[n])} ${box.b}` });
+        else el(svg, "path", { class: "line", colour: c, d: `M${x(e[0])} ${box.b}` + share[i].map((v, k) => `L${x(e[k])} ${y(v)}L${x(e[k + 1])} ${y(v)}`).join("") + `L${x(e[n])} ${box.b}` });
       });
       marks.forEach((m, i) => {
         el(svg, "line", { class: "mark", x1: x(m.x), x2: x(m.x), y1: box.t - 2, y2: box.b });
@@ -162,8 +163,8 @@
       spec.rows.forEach((r, i) => {
         const y = box.t + step * (i + (narrow ? .72 : .5)), c = COLOURS[r.colour] || "var(--soft)";
         el(svg, "text", { x: narrow ? box.l : label, y: narrow ? y - 14 : y + 4, "text-anchor": narrow ? "start" : "end", class: r.colour === "accent" ? "strong" : "" }, r.name);
-        if (r.lo !== undefined) el(svg, "line", { x1: x(r.lo), x2: x(r.hi), y1: y, y2: y, style: `stroke:${c};stroke-width:2;opacity:.5` });
-        el(svg, "circle", { class: "dot", style: `--c:${c}`, cx: x(r.value), cy: y, r: 5 });
+        if (r.lo !== undefined) el(svg, "line", { x1: x(r.lo), x2: x(r.hi), y1: y, y2: y, class: "interval", colour: c });
+        el(svg, "circle", { class: "dot", colour: c, cx: x(r.value), cy: y, r: 5 });
         el(svg, "text", { x: Math.max(x(r.value), r.hi === undefined ? 0 : x(r.hi)) + 10, y: y + 4, class: "strong",
           ...(x(r.hi ?? r.value) > box.r - 60 ? { x: Math.min(x(r.lo ?? r.value), x(r.value)) - 10, "text-anchor": "end" } : {}) }, r.value.toFixed(2));
       });
@@ -174,7 +175,7 @@
       const [lo, hi] = spec.domain, x = axis(lo, hi, box.l, box.r), y = axis(lo, hi, box.b, box.t);
       axes(f, x, y, spec);
       el(svg, "line", { class: "mark", x1: x(lo), y1: y(lo), x2: x(hi), y2: y(hi) });
-      spec.points.forEach((p) => el(svg, "circle", { class: "dot", style: "--c:var(--accent)", "fill-opacity": .7, cx: x(p[0]), cy: y(p[1]), r: spec.points.length > 300 ? 2.5 : 4 }));
+      spec.points.forEach((p) => el(svg, "circle", { class: "dot", colour: "var(--accent)", "fill-opacity": .7, cx: x(p[0]), cy: y(p[1]), r: spec.points.length > 300 ? 2.5 : 4 }));
       pointer(f, (px, py) => {
         let best = null, near = 400;
         spec.points.forEach((p, i) => { const d = (x(p[0]) - px) ** 2 + (y(p[1]) - py) ** 2; if (d < near) { near = d; best = i; } });
@@ -192,8 +193,8 @@
       svg.querySelectorAll("text").forEach((t) => { if (+t.getAttribute("y") > box.b + 10) t.remove(); });
       const gap = w > 4 ? 1 : 0;
       order.forEach((j, i) => {
-        el(svg, "rect", { class: "fill", style: "--c:var(--accent)", opacity: .8, x: box.l + i * w + gap / 2, width: Math.max(w - gap, .3), y: y(spec.values[j]), height: box.b - y(spec.values[j]) });
-        if (spec.beside) el(svg, "line", { style: "stroke:var(--other);stroke-width:2", x1: box.l + i * w, x2: box.l + (i + 1) * w, y1: y(spec.beside[j]), y2: y(spec.beside[j]) });
+        el(svg, "rect", { class: "fill", colour: "var(--accent)", opacity: .8, x: box.l + i * w + gap / 2, width: Math.max(w - gap, .3), y: y(spec.values[j]), height: box.b - y(spec.values[j]) });
+        if (spec.beside) el(svg, "line", { class: "beside", x1: box.l + i * w, x2: box.l + (i + 1) * w, y1: y(spec.beside[j]), y2: y(spec.beside[j]) });
       });
       el(svg, "text", { x: box.l, y: box.b + 18 }, state.sort ? "highest first" : `${spec.unit} 1`);
       el(svg, "text", { x: box.r, y: box.b + 18, "text-anchor": "end" }, state.sort ? "" : `${spec.unit} ${n}`);

@@ -1,0 +1,137 @@
+"""How a row is scored: the paper's protocol, the quick figure, baselines, the likelihood of an RBM."""
+
+import dataclasses
+import lzma
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darn import data
+from darn.inference import likelihood, sampling
+from darn.model import Stack
+from darn.nn import AbstractCausalMap
+from darn.paper import rbm
+from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES
+from darn.paper.rows import Row
+from darn.runs.baselines import independent_nll
+from darn.runs.folder import Run, scored_rows
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Importance samples and repeats: the paper's 100,000, ten times, where there is an accelerator for it."""
+
+    n_samples: int
+    repeats: int
+    seed: int = 0
+    method: str = "auto"  # "auto": exact for up to 16 stochastic units
+
+    @staticmethod
+    def default(n_samples: int | None = None, repeats: int = 10, method: str = "auto") -> "Protocol":
+        """The paper's protocol; 1,000 samples on a CPU by default."""
+        if n_samples is None:
+            n_samples = 1000 if jax.default_backend() == "cpu" else 100_000
+        return Protocol(n_samples, repeats, method=method)
+
+    def of(self, row: Row) -> "Protocol":
+        """The protocol of a row, which may have samples and repeats of its own."""
+        if row.scoring is None:
+            return self
+        return dataclasses.replace(self, n_samples=row.scoring[0], repeats=row.scoring[1], method="importance")
+
+
+def n_parameters(model) -> int:
+    """Weights that training may change; of a causal map, those in use."""
+
+    def is_causal(m) -> bool:
+        return isinstance(m, AbstractCausalMap)
+
+    total = 0
+    for leaf in jax.tree.leaves(model, is_leaf=is_causal):
+        if is_causal(leaf):
+            total += int(jnp.count_nonzero(jax.tree.map(jnp.ones_like, leaf).weights()))
+        elif np.issubdtype(leaf.dtype, np.floating):
+            total += leaf.size
+    return total
+
+
+def score(model: Stack, x, context, protocol: Protocol) -> likelihood.Likelihood:
+    """The likelihood of rows by the protocol; a model without a code is scored exactly by any."""
+    method = likelihood.method_for(model) if protocol.method == "auto" else protocol.method
+    if method == "exact" or not model.n_layers:
+        return likelihood.exact(model, x, context=context)
+    S, R = protocol.n_samples, protocol.repeats
+    return likelihood.importance(model, x, context=context, n_samples=S, repeats=R, seed=protocol.seed)
+
+
+def quick(run: Run, method: str = "auto", seed: int = 0) -> dict:
+    """The figure that anyone can reproduce in minutes on a CPU: `darn eval MODEL --quick`.
+
+    By the method of the whole figure: 2^16 codes under a NADE are minutes on a GPU and hours on a CPU.
+    """
+    x, context = scored_rows(run.rows().take(slice(None, None, QUICK_EVERY)))
+    found = score(run.model, x, context, Protocol(QUICK_SAMPLES, 1, seed, method))
+    return {
+        "rows": len(x),
+        "every": QUICK_EVERY,
+        "n_samples": 0 if found.method == "exact" else QUICK_SAMPLES,
+        "seed": seed,
+        "nll": found.nll,
+        "nll_ci95": found.nll_ci95,
+    }
+
+
+def active_units(run: Run, n: int = 10_000) -> dict:
+    """How many stochastic units of a sparse model are on, by layer: in ancestral samples and in codes of x."""
+    x, context = scored_rows(run.rows())
+    drawn = sampling.sample(run.model, n, context=None if context is None else context[:n], seed=0).h
+    code = sampling.encode(run.model, x, context=context).q
+    return {
+        "ancestral": [float(h.sum(axis=1).mean()) for h in drawn],
+        "encoded": [float(q.sum(axis=1).mean()) for q in code],
+        "samples": n,
+    }
+
+
+def xz_nats(packed: np.ndarray) -> float:
+    """Nats a row that `xz -9e` takes for bit-packed rows, one after the other in the given order."""
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
+    size = len(lzma.compress(np.ascontiguousarray(packed).tobytes(), lzma.FORMAT_XZ, filters=filters))
+    return size * 8 * math.log(2) / len(packed)
+
+
+def baselines(splits: data.Splits) -> dict[str, float]:
+    """Test nats a row of what needs no model: independent columns, and a general compressor."""
+    return {
+        "independent": independent_nll(splits.train, splits.test.unpack()),
+        "xz -9e": xz_nats(splits.test.values),
+    }
+
+
+# ---------------------------------------------------------------- RBM
+
+
+def score_rbm(file: Path, chains: int, temperatures: int, *, every: int = 1, seed: int = 0) -> dict:
+    """-log p of the test rows of a stored RBM's data, with the interval that log Z leaves."""
+    machine, info = rbm.load(file)
+    test = data.load_rows(info["data"]["name"], split="test").take(slice(None, None, every)).unpack()
+    z = rbm.log_z(machine, np.asarray(info["mean"]), chains=chains, temperatures=temperatures, seed=seed)
+    return {
+        "method": f"annealed importance sampling of log Z, {chains} chains, {temperatures} temperatures",
+        "rows": len(test),
+        "nll": rbm.mean_free_energy(machine, test) + z.value,
+        "nll_ci95": (z.high - z.low) / 2,
+        "ess": {"mean": z.ess, "min": z.ess},
+        "n_samples": chains,
+        "log_z": dataclasses.asdict(z),
+    }
+
+
+def quick_rbm(file: Path, seed: int = 0) -> dict:
+    """The RBM's quick figure: every 10th row, log Z by a short annealing."""
+    found = score_rbm(file, 100, QUICK_SAMPLES, every=QUICK_EVERY, seed=seed)
+    return {"every": QUICK_EVERY, "seed": seed} | {k: found[k] for k in ("rows", "n_samples", "nll", "nll_ci95")}
