@@ -19,7 +19,11 @@ class Architecture:
     encoder_d: tuple[int, ...] | None = option(None, "deterministic units in the encoder, if other than n_d")
     decoder_d: tuple[int, ...] | None = option(None, "deterministic units in the decoder, if other than n_d")
     activation: str = option("tanh", "nonlinearity of deterministic units", ("tanh", "relu"))
-    visible: str = option("linear", "visible layer p(x|h); 'grid': local autoregression", (*LAYERS, "grid"))
+    visible: str = option(
+        "linear",
+        "visible layer p(x|h); 'grid': local autoregression; 'conv': causal convolutions",
+        (*LAYERS, "grid", "conv"),
+    )
     prior: str = option("linear", "hidden decoder layers p(h^l|h^(l+1)) and the prior on top", LAYERS)
     encoder: str = option("factorial", "encoder layers q(h|x)", ("factorial", "linear", "nade"))
     skip: bool = option(False, "every conditional sees all stochastic layers on its side, not the nearest only")
@@ -32,11 +36,17 @@ class Architecture:
     period: int = option(8, "period of the weights of local layers; 1: convolution")
     ar: tuple[int, ...] = option((15, 14), "kernel,period of the autoregression of visible=grid")
     ar_h: tuple[int, ...] = option((7, 8), "kernel,period of the autoregression within local_h layers")
+    conv_channels: int = option(32, "channels of visible=conv")
+    conv_blocks: int = option(4, "residual blocks of visible=conv")
+    dropout: float = option(0.0, "fraction of activations that a training step leaves out of visible=conv")
+    orders: str = option(
+        "one", "orders of visible=conv: row by row, or all turns and reflections of the image", ("one", "symmetries")
+    )
 
     @property
     def is_local(self) -> bool:
         """Whether the stack is over a grid of pixels."""
-        return bool(self.local or self.local_h or self.visible == "grid")
+        return bool(self.local or self.local_h or self.visible in ("grid", "conv"))
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Training:
         "learning rate over the run; 'half': constant, then linear to 1% over the second half",
         ("constant", "half", "linear", "cosine"),
     )
+    clip: float = option(0.0, "largest norm of a step's gradient; 0: as it is")
     batch: int = option(100, "rows in a minibatch")
     epochs: int = option(200, "passes over the training rows")
     weight_decay: float = option(0.0, "half this times the squared weights is added to the loss; biases are free")

@@ -11,7 +11,18 @@ from jaxtyping import PRNGKeyArray
 
 from darn.config import Architecture
 from darn.errors import DarnError
-from darn.layers import NADE, AbstractBinaryLayer, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot
+from darn.layers import (
+    NADE,
+    AbstractBinaryLayer,
+    CausalConv,
+    EoNADE,
+    Factorial,
+    LinearAutoregressive,
+    Mixture,
+    OneHot,
+    Orders,
+    symmetries,
+)
 from darn.model import Conditional, Stack
 from darn.nn import ACTIVATIONS, AbstractMap, CausalLocal, Dense, Grid, Local, LocalTranspose, Net
 
@@ -128,13 +139,21 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
             widths = [math.prod(grid), *arch.n_d, options]
             maps += [Dense(a, b, key=next(keys)) for a, b in itertools.pairwise(widths)]
             grid, n, W = (1, 1, options), options, None
-        down = [mirror(m, bias=k > 0) for k, m in enumerate(maps)][::-1]
-        decoder.append(Conditional(_over(kind, size, lower, down[-1]), net(down[:-1])))
+        if kind == "conv":
+            U = _to_channels(maps[0], arch, shape, next(keys))
+            layer = _conv(arch, shape, U, next(keys))
+            down = [mirror(m, bias=True) for m in maps[1:]][::-1]
+        else:
+            *down, U = [mirror(m, bias=k > 0) for k, m in enumerate(maps)][::-1]
+            layer = _over(kind, size, lower, U)
+        decoder.append(Conditional(layer, net(down)))
         last = eqx.tree_at(lambda m: m.b, maps[-1], None)  # the layer has a bias of its own
         encoder.append(Conditional(Factorial(n, U=last), net(maps[:-1])))
         size, lower, kind, maps = n, W, "grid" if W is not None else arch.prior, []
     if kind in ("grid", "factorial", "linear"):
         top = _over(kind, size, lower, None)
+    elif kind == "conv":
+        top = _conv(arch, shape, None, next(keys))
     else:
         top = _layer(kind, size, 0, arch, next(keys))
     return Stack((*decoder, Conditional(top)), tuple(encoder))
@@ -147,6 +166,34 @@ def _over(kind: str, n: int, W: CausalLocal | None, U: AbstractMap | None) -> Ab
     if kind in ("grid", "linear"):
         return LinearAutoregressive(n, U=U, W=W)
     raise DarnError(f"below another layer of a local stack a layer is linear or factorial, not {kind}")
+
+
+def _conv(arch: Architecture, shape: tuple[int, int], U: AbstractMap | None, key: PRNGKeyArray) -> AbstractBinaryLayer:
+    """Causal convolutions over images, in one order or in all symmetries of the image."""
+    grid = (*shape, 1)
+    places = symmetries(grid)[: None if arch.orders == "symmetries" else 1]
+    core = CausalConv(
+        grid,
+        channels=arch.conv_channels,
+        n_blocks=arch.conv_blocks,
+        dropout=arch.dropout,
+        n_told=len(places),
+        U=U,
+        key=key,
+    )
+    return core if arch.orders == "one" else Orders(core, places)
+
+
+def _to_channels(m: AbstractMap, arch: Architecture, shape: tuple[int, int], key: PRNGKeyArray) -> AbstractMap:
+    """The mirror of a map from an image, to `conv_channels` numbers a pixel in place of one."""
+    C = arch.conv_channels
+    if isinstance(m, Local):
+        k_of, key = jax.random.split(key)
+        _, _, kernel, _, _, filters = m.W.shape
+        wide = Local((*shape, C), kernel, filters, stride=m.stride, period=arch.period, bias=False, key=k_of)
+        return LocalTranspose(wide, bias=False, key=key)
+    assert isinstance(m, Dense)
+    return Dense(m.W.shape[0], m.W.shape[1] * C, bias=False, key=key)
 
 
 def fvsbn(n_x: int, *, key: PRNGKeyArray, **options) -> Stack:
