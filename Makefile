@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench docs tables clean
+.PHONY: demo test lint bench docs tables models clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ tables: $(STAMP)  ## the tables of the README and the results page, from results
 docs: $(STAMP)  ## the documentation, into site/index.html
 	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict --quiet
+
+models: $(STAMP)  ## the checksums of results/models, by which they are downloaded
+	$(BIN)/python -m darn.runs.pretrained
 
 clean:
 	rm -rf $(VENV) runs site

@@ -186,7 +186,7 @@ def main(argv: list[str] | None = None) -> dict:
     if args.quick:
         recipe, shape, batch, steps, n = recipe.tiny(), (29, 25), 4, 3, 256
     tiles = [(1, 14), (2, 14)] if not args.quick else [(2, 14)]
-    model = build(recipe, shape[0] * shape[1], shape=shape, key=jax.random.key(0))
+    model = build(recipe.architecture, shape[0] * shape[1], shape=shape, key=jax.random.key(0))
     noise = lambda w: 0.1 * jax.random.normal(jax.random.key(w.size), w.shape) if eqx.is_inexact_array(w) else w  # noqa: E731
     model = eqx.tree_at(lambda m: m.decoder[0].layer.W, model, replace_fn=lambda W: jax.tree.map(noise, W))
     record = environment("python -m benchmarks.atari" + (" --quick" if args.quick else ""), 0)

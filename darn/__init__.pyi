@@ -11,7 +11,10 @@ from . import runs as runs
 from . import training as training
 from . import zoo as zoo
 from .config import Architecture as Architecture
+from .config import DataOptions as DataOptions
+from .config import LocalLayer as LocalLayer
 from .config import Training as Training
+from .config import Window as Window
 from .errors import DarnError as DarnError
 from .errors import FormatError as FormatError
 from .errors import InputError as InputError

@@ -1,44 +1,130 @@
-"""The fields of a recipe: what to build and how to train it. Plain data, no numerics imported."""
+"""The fields of a recipe: data, architecture and training. Plain data, no numerics imported."""
 
-from dataclasses import dataclass, field
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
 
 LAYERS = ("factorial", "linear", "nade", "eonade", "mixture")
+BINARIZE = ("threshold", "static", "dynamic", "intensity")
+LARGEST = 2**31 - 1  # of any whole number in a recipe: what a 32-bit integer holds
 
 
-def option(default, text: str, choices: tuple[str, ...] | None = None):
-    """A field with its line of help, and its allowed values if they are few."""
-    return field(default=default, metadata={"help": text, "choices": choices})
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a field takes."""
+
+    low: float = 0
+    high: float | None = None
+    low_excluded: bool = False
+    high_excluded: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        above = self.low < value if self.low_excluded else self.low <= value
+        if self.high is None:
+            return above and value < math.inf
+        return above and (value < self.high if self.high_excluded else value <= self.high)
+
+    def __str__(self) -> str:
+        low = f"above {self.low}" if self.low_excluded else f"at least {self.low}"
+        return low if self.high is None else f"{low} and {'below' if self.high_excluded else 'at most'} {self.high}"
+
+
+AT_LEAST_0, AT_LEAST_1, ABOVE_0 = Range(0), Range(1), Range(0, low_excluded=True)
+FRACTION, BELOW_1 = Range(0, 1), Range(0, 1, high_excluded=True)
+
+
+def option(
+    default: Any,
+    text: str,
+    choices: tuple[str, ...] | None = None,
+    *,
+    within: Range | None = None,
+    open_to_layers: bool = False,
+    repeatable: bool = False,
+) -> Any:
+    """A field with its line of help.
+
+    Args:
+        default: The field's default.
+        text: What the field is, in one line.
+        choices: The allowed values, if they are few.
+        within: The numbers it takes; for a tuple, each of its entries.
+        open_to_layers: Besides the choices, the field takes the name of any registered layer.
+        repeatable: The field is a list of names in one text, so that the command line may give it several times.
+
+    Returns:
+        A dataclass field.
+    """
+    metadata = {
+        "help": text,
+        "choices": choices,
+        "within": within,
+        "open_to_layers": open_to_layers,
+        "repeatable": repeatable,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class LocalLayer:
+    """A locally connected layer of an image model; as text, kernel/stride/filters such as 8/4/32."""
+
+    kernel: int = option(3, "cells on a side that a unit sees", within=AT_LEAST_1)
+    stride: int = option(1, "cells from one unit to the next", within=AT_LEAST_1)
+    filters: int = option(1, "units at each position", within=AT_LEAST_1)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The reach of a local autoregression; as text, kernel/period such as 15/14."""
+
+    kernel: int = option(3, "cells on a side, an odd number", within=AT_LEAST_1)
+    period: int = option(1, "cells after which the weights repeat", within=AT_LEAST_1)
 
 
 @dataclass(frozen=True)
 class Architecture:
     """The shape of a stack."""
 
-    n_h: tuple[int, ...] = option((64,), "stochastic units, layer by layer from the bottom; '' for none")
-    n_d: tuple[int, ...] = option((100,), "deterministic units between stochastic layers; '' for none")
-    encoder_d: tuple[int, ...] | None = option(None, "deterministic units in the encoder, if other than n_d")
-    decoder_d: tuple[int, ...] | None = option(None, "deterministic units in the decoder, if other than n_d")
+    n_h: tuple[int, ...] = option(
+        (64,), "stochastic units, layer by layer from the bottom; '' for none", within=AT_LEAST_1
+    )
+    n_d: tuple[int, ...] = option(
+        (100,), "deterministic units between stochastic layers; '' for none", within=AT_LEAST_1
+    )
+    encoder_d: tuple[int, ...] | None = option(
+        None, "deterministic units in the encoder, if other than n_d", within=AT_LEAST_1
+    )
+    decoder_d: tuple[int, ...] | None = option(
+        None, "deterministic units in the decoder, if other than n_d", within=AT_LEAST_1
+    )
     activation: str = option("tanh", "nonlinearity of deterministic units", ("tanh", "relu"))
     visible: str = option(
         "linear",
-        "visible layer p(x|h); 'grid': local autoregression; 'conv': causal convolutions",
+        "visible layer p(x|h); of images: 'grid', local autoregression; 'conv', causal convolutions",
         (*LAYERS, "grid", "conv"),
+        open_to_layers=True,
     )
-    prior: str = option("linear", "hidden decoder layers p(h^l|h^(l+1)) and the prior on top", LAYERS)
-    encoder: str = option("factorial", "encoder layers q(h|x)", ("factorial", "linear", "nade"))
+    prior: str = option(
+        "linear", "hidden decoder layers p(h^l|h^(l+1)) and the prior on top", LAYERS, open_to_layers=True
+    )
+    encoder: str = option("factorial", "encoder layers q(h|x)", ("factorial", "linear", "nade"), open_to_layers=True)
     skip: bool = option(False, "every conditional sees all stochastic layers on its side, not the nearest only")
-    n_nade: tuple[int, ...] = option((100,), "hidden units of NADE and EoNADE layers")
-    n_orderings: int = option(16, "orderings of an EoNADE layer")
-    n_components: int = option(10, "components of a mixture layer")
+    n_nade: tuple[int, ...] = option((100,), "hidden units of NADE and EoNADE layers", within=AT_LEAST_1)
+    n_orderings: int = option(16, "orderings of an EoNADE layer", within=AT_LEAST_1)
+    n_components: int = option(10, "components of a mixture layer", within=AT_LEAST_1)
     # Images only: locally connected layers, section 2.2.
-    local: tuple[int, ...] = option((), "deterministic local layers next to x: kernel,stride,filters of each")
-    local_h: tuple[int, ...] = option((), "stochastic local layers below n_h: kernel,stride,filters of each")
-    period: int = option(8, "period of the weights of local layers; 1: convolution")
-    ar: tuple[int, ...] = option((15, 14), "kernel,period of the autoregression of visible=grid")
-    ar_h: tuple[int, ...] = option((7, 8), "kernel,period of the autoregression within local_h layers")
-    conv_channels: int = option(32, "channels of visible=conv")
-    conv_blocks: int = option(4, "residual blocks of visible=conv")
-    dropout: float = option(0.0, "fraction of activations that a training step leaves out of visible=conv")
+    local: tuple[LocalLayer, ...] = option((), "deterministic local layers next to x; '' for none")
+    local_h: tuple[LocalLayer, ...] = option((), "stochastic local layers below n_h; '' for none")
+    period: int = option(8, "period of the weights of local layers; 1: convolution", within=AT_LEAST_1)
+    ar: Window = option(Window(15, 14), "autoregression of visible=grid")  # noqa: RUF009  (immutable)
+    ar_h: Window = option(Window(7, 8), "autoregression within local_h layers")  # noqa: RUF009
+    conv_channels: int = option(32, "channels of visible=conv", within=AT_LEAST_1)
+    conv_blocks: int = option(4, "residual blocks of visible=conv", within=AT_LEAST_1)
+    dropout: float = option(
+        0.0, "fraction of the activations of visible=conv that a training step leaves out", within=BELOW_1
+    )
     orders: str = option(
         "one", "orders of visible=conv: row by row, or all turns and reflections of the image", ("one", "symmetries")
     )
@@ -48,6 +134,11 @@ class Architecture:
         """Whether the stack is over a grid of pixels."""
         return bool(self.local or self.local_h or self.visible in ("grid", "conv"))
 
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether there is a stochastic hidden layer."""
+        return bool(self.n_h or self.local_h)
+
 
 @dataclass(frozen=True)
 class Training:
@@ -55,26 +146,32 @@ class Training:
 
     estimator: str = option("darn", "gradient through bits", ("darn", "straight_through", "reinforce", "disarm"))
     log_q: str = option("sampled", "the log q term", ("sampled", "entropy"))
-    n_samples: int = option(1, "encodings of each datum in a step")
+    n_samples: int = option(1, "encodings of each datum in a step", within=AT_LEAST_1)
     weighted: bool = option(False, "the decoder learns from a datum's n_samples encodings by their importance weights")
-    sparsity: float = option(0.0, "share of stochastic units to be active, held by a price on activity; 0: free")
-    warmup: float = option(0.0, "share of the run over which the cost of the code, L(h), rises to its full weight")
+    sparsity: float = option(
+        0.0, "fraction of stochastic units to be active, held by a cost of activity; 0: free", within=BELOW_1
+    )
+    warmup: float = option(
+        0.0, "fraction of the run over which the cost of the code, L(h), rises to its full weight", within=FRACTION
+    )
     optimizer: str = option(
         "rmsprop_graves", "rmsprop_graves, or an optax optimiser that takes a learning rate alone, such as adam"
     )
-    lr: float = option(2.5e-4, "learning rate")
-    momentum: float = option(0.9, "momentum of rmsprop_graves")
+    lr: float = option(2.5e-4, "learning rate", within=ABOVE_0)
+    momentum: float = option(0.9, "momentum of rmsprop_graves", within=BELOW_1)
     schedule: str = option(
         "constant",
         "learning rate over the run; 'half': constant, then linear to 1% over the second half",
         ("constant", "half", "linear", "cosine"),
     )
-    clip: float = option(0.0, "largest norm of a step's gradient; 0: as it is")
-    batch: int = option(100, "rows in a minibatch")
-    epochs: int = option(200, "passes over the training rows")
-    weight_decay: float = option(0.0, "half this times the squared weights is added to the loss; biases are free")
+    clip: float = option(0.0, "largest norm of a step's gradient; 0: no limit", within=AT_LEAST_0)
+    batch: int = option(100, "rows in a minibatch", within=AT_LEAST_1)
+    epochs: int = option(200, "passes over the training rows", within=AT_LEAST_1)
+    weight_decay: float = option(
+        0.0, "half this times the squared weights is added to the loss; biases are free", within=AT_LEAST_0
+    )
     decay_on: str = option("all", "whose weights decay", ("all", "encoder", "decoder"))
-    l1: float = option(0.0, "this times the absolute autoregressive weights is added to the loss")
+    l1: float = option(0.0, "this times the absolute autoregressive weights is added to the loss", within=AT_LEAST_0)
     noise: str = option(
         "none",
         "adaptive weight noise: a Gaussian for each weight, with one prior for all or one for each weight matrix",
@@ -86,16 +183,47 @@ class Training:
         "of log sigma: through the weights drawn, or by the squares of each row's gradient",
         ("reparametrised", "squares"),
     )
-    noise_sigma: float = option(0.02, "standard deviation of the noise to begin with")
-    noise_lr: float = option(1e-4, "learning rate of log sigma: it follows its target within 1/noise_lr steps")
-    noise_warmup: float = option(0.0, "share of the run over which the price of the weights' description rises to 1")
-    average: float = option(0.0, "decay of the averaged weights that are kept; 0: keep the last weights")
-    validate_every: int = option(1, "epochs between looks at the validation bound")
-    patience: int = option(0, "looks without improvement before stopping; 0: train to the end")
-    checkpoint_every: float = option(60.0, "seconds between checkpoints")
-    seed: int = option(0, "everything random follows from this")
+    noise_sigma: float = option(0.02, "initial standard deviation of the noise", within=ABOVE_0)
+    noise_lr: float = option(
+        1e-4, "learning rate of log sigma: it follows its target within 1/noise_lr steps", within=BELOW_1
+    )
+    noise_warmup: float = option(
+        0.0, "fraction of the run over which the cost of describing the weights rises to 1", within=FRACTION
+    )
+    average: float = option(
+        0.0, "decay of the averaged weights that are kept; 0: keep the last weights", within=BELOW_1
+    )
+    validate_every: int = option(1, "epochs from one validation to the next", within=AT_LEAST_1)
+    patience: int = option(0, "validations without improvement before stopping; 0: train to the end", within=AT_LEAST_0)
+    checkpoint_every: float = option(60.0, "seconds between checkpoints", within=AT_LEAST_0)
+    seed: int = option(0, "everything random follows from this", within=Range(0, LARGEST))
 
     @property
     def bound_name(self) -> str:
-        """What the choice between weights goes by, in words."""
+        """The criterion by which weights are chosen, in words."""
         return f"validation bound of {self.n_samples} encodings" if self.weighted else "validation bound"
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which data, and how they become rows of bits."""
+
+    source: str = option("digits", "a data set's name, or a file or folder of one's own")
+    binarize: str | None = option(None, "how non-binary data become binary", BINARIZE)
+    threshold: float = option(
+        0.5,
+        "with binarize=threshold: the intensity from which a unit is on",
+        within=Range(0, 1, low_excluded=True),
+    )
+    labels: str | None = option(None, "the column to take out as class label and give to every conditional")
+    categorical: str | None = option(
+        None, "of a table: 'auto', or the columns to take as categories, by name", repeatable=True
+    )
+    drop: str | None = option(None, "of a table: columns to leave out, by name", repeatable=True)
+    weights: str | None = option(None, "of a table: the column that says how much each row counts in training")
+    delimiter: str | None = option(
+        None, "of a text table: what is between its cells, one character, tab or blank; found out if not given"
+    )
+    n_rows: int = option(
+        0, "train on at most this many rows, drawn at random, and validate likewise; 0: on all", within=AT_LEAST_0
+    )

@@ -134,14 +134,13 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         if not all(w.any() for w in parts):  # too few rows to set any aside
             parts = weight, weight
         recipe = self._recipe(int(np.count_nonzero(parts[0])), X.shape[1], seed)
-        train = _padded_rows(values, parts[0], X.shape[1], recipe.batch)
+        train = _padded_rows(values, parts[0], X.shape[1], recipe.training.batch)
         valid = _padded_rows(values, parts[1], X.shape[1], 500)
         mean = np.average(X, axis=0, weights=sample_weight)
         # As one program: unit by unit, every new shape would compile a dozen small ones.
-        shape = Architecture(**{f.name: getattr(recipe, f.name) for f in dataclasses.fields(Architecture)})
         start = jax.jit(build, static_argnums=(0, 1), compiler_options=compiling(0))
-        model = start(shape, X.shape[1], mean=jnp.asarray(mean, jnp.float32), key=jax.random.key(seed))
-        found = fit(model, train, valid, recipe, progress=bool(self.verbose))
+        model = start(recipe.architecture, X.shape[1], mean=jnp.asarray(mean, jnp.float32), key=jax.random.key(seed))
+        found = fit(model, train, valid, recipe.training, progress=bool(self.verbose))
         self.model_, self.recipe_ = found.model, recipe
         self.bound_, self.n_iter_ = found.bound, found.epochs
         if self.verbose:
@@ -164,7 +163,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             choices = next(f for f in dataclasses.fields(Architecture) if f.name == name).metadata["choices"]
             if fields[name] not in choices:
                 raise InputError(f"{name} is one of {', '.join(choices)}, not {fields[name]!r}")
-        return Recipe(**(fields | {"data": "", "promise": "fitted by darn.DARN", "seed": seed}))
+        return Recipe().replace(**(fields | {"source": "", "description": "fitted by darn.DARN", "seed": seed}))
 
     # ------------------------------------------------------------ a density
 

@@ -2,43 +2,41 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from darn.config import Architecture
+from darn.config import Architecture, LocalLayer
 from darn.errors import DarnError
 from darn.layers import (
-    NADE,
     AbstractBinaryLayer,
     CausalConv,
-    EoNADE,
     Factorial,
     LinearAutoregressive,
-    Mixture,
     OneHot,
     Orders,
     symmetries,
 )
 from darn.model import Conditional, Stack
-from darn.nn import ACTIVATIONS, AbstractMap, CausalLocal, Dense, Grid, Local, LocalTranspose, Net
+from darn.nn import ACTIVATIONS, REGISTRY, AbstractMap, CausalLocal, Dense, Grid, Local, LocalTranspose, Net
+
+
+def layer_names() -> tuple[str, ...]:
+    """The names that `Architecture` takes for a layer: this package's, and those of layers registered elsewhere."""
+    return tuple(k for k, c in REGISTRY.items() if issubclass(c, AbstractBinaryLayer) and c.by_name)
 
 
 def _layer(kind: str, n: int, n_c: int, arch: Architecture, key: PRNGKeyArray) -> AbstractBinaryLayer:
-    if kind == "factorial":
-        return Factorial(n, n_c, key=key)
-    if kind == "linear":
-        return LinearAutoregressive(n, n_c, key=key)
-    if kind == "nade":
-        return NADE(n, n_c, n_hidden=arch.n_nade, key=key)
-    if kind == "eonade":
-        return EoNADE(n, n_c, n_hidden=arch.n_nade, n_orderings=arch.n_orderings, key=key)
-    if kind == "mixture":
-        return Mixture(n, n_c, n_components=arch.n_components, key=key)
-    raise ValueError(f"no layer is called {kind!r}")
+    """A layer over n units given n_c others, by its name."""
+    if kind not in layer_names():
+        raise DarnError(f"there is no layer {kind!r}: choose one of {', '.join(layer_names())}")
+    layer: Any = REGISTRY[kind]
+    return layer.make(n, n_c, vars(arch), key=key)
 
 
 def build(
@@ -52,24 +50,42 @@ def build(
     groups: Sequence[int] | None = None,
     key: PRNGKeyArray,
 ) -> Stack:
-    """The stack that `arch` describes over n_x visible units.
+    """The stack that `arch` describes, with fresh weights.
 
-    `mean`: the training rows' mean, from which the visible biases start, never nearer to 0 or 1 than `rarest`. `shape`:
-    of the images that the rows are, for an architecture with local layers. `groups`: sizes of adjacent groups of
-    visible units of which exactly one is on (`OneHot`).
+    Args:
+        arch: The shape of the stack.
+        n_x: Visible units.
+        n_context: Observed units that every conditional is given.
+        mean: The training rows' mean, where the visible biases start.
+        shape: Rows and columns of the images that the rows are, for an architecture with local layers.
+        rarest: The visible biases start no nearer to 0 or 1 than this.
+        groups: Sizes of adjacent groups of visible units of which exactly one is on (`OneHot`).
+        key: Of the weights.
+
+    Returns:
+        The stack.
+
+    Raises:
+        DarnError: The architecture does not suit the data.
     """
-    if groups is not None and arch.visible == "eonade":
-        raise DarnError("--visible eonade has no order to settle groups in: choose linear, nade or factorial")
     make = _local_stack if arch.is_local else _stack
     model = make(arch, n_x, n_context, shape, key)
     if groups is not None:
-        visible = lambda m: m.decoder[0].layer  # noqa: E731
-        model = eqx.tree_at(visible, model, OneHot(visible(model), groups))
+        visible = _visible_layer(model)
+        if visible.n_orders > 1:
+            raise DarnError(
+                f"visible {arch.visible} has no single order to settle groups in: choose linear, nade or factorial"
+            )
+        model = eqx.tree_at(_visible_layer, model, OneHot(visible, groups))
     if mean is None:
         return model
     # Constant columns would put the bias at infinity.
     mean = jnp.clip(jnp.asarray(mean, jnp.float32), rarest, 1 - rarest)
-    return eqx.tree_at(lambda m: m.decoder[0].layer, model, model.decoder[0].layer.with_bias(mean))
+    return eqx.tree_at(_visible_layer, model, _visible_layer(model).with_bias(mean))
+
+
+def _visible_layer(model: Stack) -> AbstractBinaryLayer:
+    return model.decoder[0].layer
 
 
 def _stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArray) -> Stack:
@@ -94,8 +110,13 @@ def _stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArra
     return Stack(tuple(decoder), tuple(encoder), arch.skip, n_context)
 
 
-def _triples(sizes: Sequence[int]) -> list[tuple[int, int, int]]:
-    return [(sizes[i], sizes[i + 1], sizes[i + 2]) for i in range(0, len(sizes), 3)]
+@dataclass(frozen=True)
+class _Level:
+    """A stochastic layer of a local stack, and the maps that lead to it from the one below."""
+
+    maps: tuple[AbstractMap, ...]  # from the layer below upwards
+    n: int
+    W: CausalLocal | None  # the autoregression within the layer, if it is local
 
 
 def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArray) -> Stack:
@@ -104,63 +125,74 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
     Between two stochastic layers stand maps with a nonlinearity after each but the last, which is the layer's own U.
     """
     if shape is None or shape[0] * shape[1] != n_x:
-        raise DarnError("local layers are for images, but these rows have no rows and columns: leave out --local, ...")
+        raise DarnError("local layers are for images, but these rows have no image shape: leave out the local layers")
     if n_context:
-        raise DarnError("local layers take no context: leave out --labels")
+        raise DarnError("local layers take no context: leave out the labels")
     keys = (jax.random.fold_in(key, i) for i in itertools.count())
-    act = ACTIVATIONS[arch.activation]
-
-    def local(grid, kernel, stride, filters):
-        return Local(grid, kernel, filters, stride=stride, period=arch.period, key=next(keys))
-
-    def mirror(m, *, bias):
-        if isinstance(m, Local):
-            return LocalTranspose(m, bias=bias, key=next(keys))
-        return Dense(m.W.shape[0], m.W.shape[1], bias=bias, key=next(keys))
-
-    def net(maps):
-        return Net(tuple(f for m in maps for f in (m, act()))) if maps else None
-
-    grid: Grid = (*shape, 1)
-    maps = []  # from the last stochastic layer upwards
-    for options in _triples(arch.local):
-        maps.append(local(grid, *options))
-        grid = maps[-1].out
-    lower = CausalLocal((*shape, 1), arch.ar[0], period=arch.ar[1]) if arch.visible == "grid" else None
-    size = n_x  # of that stochastic layer, `lower` its autoregression, None for independent units
-    kind = arch.visible
+    window = CausalLocal((*shape, 1), arch.ar.kernel, period=arch.ar.period) if arch.visible == "grid" else None
+    below, kind = _Level((), n_x, window), arch.visible
     decoder, encoder = [], []
-    for options in (*_triples(arch.local_h), *arch.n_h):
-        if isinstance(options, tuple):
-            maps.append(local(grid, *options))
-            grid = maps[-1].out
-            n, W = math.prod(grid), CausalLocal(grid, arch.ar_h[0], period=arch.ar_h[1])
-        else:
-            widths = [math.prod(grid), *arch.n_d, options]
-            maps += [Dense(a, b, key=next(keys)) for a, b in itertools.pairwise(widths)]
-            grid, n, W = (1, 1, options), options, None
+    # A level's maps take their keys when the loop asks for it, its mirrored maps after them: trained weights follow
+    # from this order.
+    for level in _levels(arch, shape, keys):
         if kind == "conv":
-            U = _to_channels(maps[0], arch, shape, next(keys))
-            layer = _conv(arch, shape, U, next(keys))
-            down = [mirror(m, bias=True) for m in maps[1:]][::-1]
+            layer = _conv(arch, shape, _to_channels(level.maps[0], arch, shape, next(keys)), next(keys))
+            others = [_mirror(m, bias=True, key=next(keys)) for m in level.maps[1:]]
         else:
-            *down, U = [mirror(m, bias=k > 0) for k, m in enumerate(maps)][::-1]
-            layer = _over(kind, size, lower, U)
-        decoder.append(Conditional(layer, net(down)))
-        last = eqx.tree_at(lambda m: m.b, maps[-1], None)  # the layer has a bias of its own
-        encoder.append(Conditional(Factorial(n, U=last), net(maps[:-1])))
-        size, lower, kind, maps = n, W, "grid" if W is not None else arch.prior, []
+            U, *others = [_mirror(m, bias=k > 0, key=next(keys)) for k, m in enumerate(level.maps)]
+            layer = _with_maps(kind, below.n, below.W, U)
+        decoder.append(Conditional(layer, _net(others[::-1], arch)))
+        last = eqx.tree_at(lambda m: m.b, level.maps[-1], None)  # the layer has a bias of its own
+        encoder.append(Conditional(Factorial(level.n, U=last), _net(level.maps[:-1], arch)))
+        below, kind = level, arch.prior if level.W is None else "grid"
     if kind in ("grid", "factorial", "linear"):
-        top = _over(kind, size, lower, None)
+        top = _with_maps(kind, below.n, below.W, None)
     elif kind == "conv":
         top = _conv(arch, shape, None, next(keys))
     else:
-        top = _layer(kind, size, 0, arch, next(keys))
+        top = _layer(kind, below.n, 0, arch, next(keys))
     return Stack((*decoder, Conditional(top)), tuple(encoder))
 
 
-def _over(kind: str, n: int, W: CausalLocal | None, U: AbstractMap | None) -> AbstractBinaryLayer:
-    """A layer with the given maps."""
+def _levels(arch: Architecture, shape: tuple[int, int], keys: Iterator[PRNGKeyArray]) -> Iterator[_Level]:
+    """The stochastic layers of a local stack from the bottom up."""
+    grid: Grid = (*shape, 1)
+    maps: list[AbstractMap] = []
+
+    def add(layer: LocalLayer) -> Grid:
+        made = Local(grid, layer.kernel, layer.filters, stride=layer.stride, period=arch.period, key=next(keys))
+        maps.append(made)
+        return made.out
+
+    for layer in arch.local:
+        grid = add(layer)
+    for layer in arch.local_h:
+        grid = add(layer)
+        yield _Level(tuple(maps), math.prod(grid), CausalLocal(grid, arch.ar_h.kernel, period=arch.ar_h.period))
+        maps.clear()
+    for n in arch.n_h:
+        widths = itertools.pairwise([math.prod(grid), *arch.n_d, n])
+        yield _Level((*maps, *[Dense(a, b, key=next(keys)) for a, b in widths]), n, None)
+        maps.clear()
+        grid = (1, 1, n)
+
+
+def _mirror(m: AbstractMap, *, bias: bool, key: PRNGKeyArray) -> AbstractMap:
+    """The map of the opposite direction, with weights of its own."""
+    if isinstance(m, Local):
+        return LocalTranspose(m, bias=bias, key=key)
+    assert isinstance(m, Dense)
+    return Dense(m.W.shape[0], m.W.shape[1], bias=bias, key=key)
+
+
+def _net(maps: Sequence[AbstractMap], arch: Architecture) -> Net | None:
+    """The maps with a nonlinearity after each."""
+    activation = ACTIVATIONS[arch.activation]
+    return Net(tuple(f for m in maps for f in (m, activation()))) if maps else None
+
+
+def _with_maps(kind: str, n: int, W: CausalLocal | None, U: AbstractMap | None) -> AbstractBinaryLayer:
+    """A layer of a local stack, with the given maps."""
     if kind == "factorial":
         return Factorial(n, U=U)
     if kind in ("grid", "linear"):
@@ -238,6 +270,6 @@ def fdarn(n_x: int, n_h: int = 400, n_d: int = 500, *, key: PRNGKeyArray, **opti
 
 def local_darn(shape: tuple[int, int], n_h: int = 300, *, filters: int = 32, key: PRNGKeyArray, **options) -> Stack:
     """The paper's Atari network, section 5.3: two local ReLU layers, n_h units, local autoregression of x."""
-    local = (8, 4, filters, 4, 2, filters)
+    local = (LocalLayer(8, 4, filters), LocalLayer(4, 2, filters))
     arch = Architecture(n_h=(n_h,), n_d=(), activation="relu", visible="grid", local=local)
     return build(arch, shape[0] * shape[1], shape=shape, key=key, **options)

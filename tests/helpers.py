@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from darn.config import Architecture
+from darn.config import Architecture, LocalLayer, Window
 from darn.layers import NADE, CausalConv, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot, Orders, symmetries
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh
 from darn.zoo import build
@@ -293,7 +293,7 @@ MODELS = {
     "3 skip": (_arch((2, 3, 2), visible="linear", skip=True), 3, 0),
 }
 # Named so that they sort last: a model's weights follow from its place in the order of names.
-_LOCAL = {"visible": "grid", "n_d": (), "activation": "relu", "period": 2, "ar": (3, 2), "ar_h": (3, 2)}
+_LOCAL = {"visible": "grid", "n_d": (), "activation": "relu", "period": 2, "ar": Window(3, 2), "ar_h": Window(3, 2)}
 SHAPES = {
     "on a grid, fvsbn": (2, 3),
     "on a grid, 1": (2, 3),
@@ -302,13 +302,15 @@ SHAPES = {
 }
 MODELS |= {
     "on a grid, fvsbn": (_arch(**_LOCAL), 6, 0),
-    "on a grid, 1": (_arch((3,), local=(2, 2, 2, 2, 1, 1), **_LOCAL), 6, 0),
+    "on a grid, 1": (_arch((3,), local=(LocalLayer(2, 2, 2), LocalLayer(2, 1, 1)), **_LOCAL), 6, 0),
     "on a grid, 1, dense between": (
-        _arch((2,), local=(3, 2, 2), **(_LOCAL | {"n_d": (3,), "visible": "factorial", "activation": "tanh"})),
+        _arch(
+            (2,), local=(LocalLayer(3, 2, 2),), **(_LOCAL | {"n_d": (3,), "visible": "factorial", "activation": "tanh"})
+        ),
         6,
         0,
     ),
-    "on a grid, 2": (_arch((2,), local_h=(3, 2, 2), **_LOCAL), 6, 0),
+    "on a grid, 2": (_arch((2,), local_h=(LocalLayer(3, 2, 2),), **_LOCAL), 6, 0),
 }
 DEEP = [name for name in MODELS if MODELS[name][0].n_h]
 

@@ -61,7 +61,7 @@ def test_atari(tmp_path):
         record = atari.main(["--quick", "--out", str(tmp_path / "atari.json")])
     assert record["training"][0]["share_of_plain"] > 0
     assert all(row["same_bits"] == 1 for row in record["sampling"])
-    paper = build(RECIPES["atari/pong"], 33231, shape=(209, 159), key=jax.random.key(0))
+    paper = build(RECIPES["atari/pong"].architecture, 33231, shape=(209, 159), key=jax.random.key(0))
     counted = {type(m).__name__: atari.products(m) for _, m, _ in atari.used_maps(paper)}
     assert counted["CausalLocal"] < 112 * 33231  # less the edges
     assert counted["CausalLocal"] > 0.95 * 112 * 33231

@@ -14,7 +14,7 @@ import pytest
 import test_layers
 
 from darn import cli, data
-from darn.cli._main import _parser
+from darn.cli._main import CommandLine
 from darn.paper.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
@@ -71,7 +71,7 @@ def absent(line, missing):
         return True
     for word in words[1:]:
         name = word.removeprefix("runs/").split("/")[-1].removesuffix(".safetensors")
-        needs = RECIPES[name].data if name in RECIPES else name
+        needs = RECIPES[name].data.source if name in RECIPES else name
         if needs in sets and words[0] != "recipes":
             missing.append(needs)
             return True
@@ -99,7 +99,7 @@ def test_snippets_run(page, folder, capsys):
 @pytest.mark.parametrize("line", [line for page in PAGES for _, text in blocks(page) for line in shell_lines(text)])
 def test_shell_lines_parse(line):
     words = shlex.split(line, comments=True)[1:]
-    args, unknown = _parser().parse_known_args(words)
+    args, unknown = CommandLine().top.parse_known_args(words)
     assert args.command == words[0]
     assert unknown == []
 

@@ -347,6 +347,13 @@ def test_groups_must_sum_to_the_units():
         rebuild(changed(forged, *LAYER, "fields", "n", to=6), arrays)
 
 
+def test_a_grid_has_its_own_number_of_units():
+    structure, arrays = describe(make_model("on a grid, fvsbn")[0])
+    for n in (7, 10**30):
+        with pytest.raises(DarnError, match="fit together"):
+            rebuild(changed(structure, *LAYER, "fields", "W", "fields", "n", to=n), arrays)
+
+
 # ---------------------------------------------------------------- what is not saved
 
 

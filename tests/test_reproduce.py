@@ -80,7 +80,7 @@ def test_records_of_games_are_of_their_recipes():
     for row in atari.ROWS:
         expected, recorded = run.recipe_of(row), Recipe.from_json(found[row.name]["recipe"])
         assert expected is not None
-        assert dataclasses.replace(recorded, promise=expected.promise) == expected
+        assert recorded.replace(description=expected.description) == expected
 
 
 def test_every_panel_of_a_figure_that_is_stored_has_its_picture():
@@ -123,11 +123,11 @@ def test_the_papers_rows_agree_with_the_recipes():
     assert len(ROWS) == len(results.ROWS)
     for row in results.ROWS:
         recipe = RECIPES.get(row.name if row.base is None else row.base)
-        if recipe is not None and not row.fields and recipe.data == row.data:
-            assert (recipe.data, recipe.paper_nll, recipe.paper_bound) == (row.data, row.nll, row.bound)
-    assert RECIPES["eonade-mnist"].n_orderings == 128
-    assert RECIPES["eonade-adult"].n_orderings == 16
-    assert RECIPES["eonade2-mnist"].n_nade == (500, 500)
+        if recipe is not None and not row.fields and recipe.data.source == row.data:
+            assert (recipe.data.source, recipe.paper_nll, recipe.paper_bound) == (row.data, row.nll, row.bound)
+    assert RECIPES["eonade-mnist"].architecture.n_orderings == 128
+    assert RECIPES["eonade-adult"].architecture.n_orderings == 16
+    assert RECIPES["eonade2-mnist"].architecture.n_nade == (500, 500)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,10 @@ def costs_of(fdarn, nade):
 
 
 def ended(best, last, decay=0.0):
-    return {"training": {"valid_bound": best, "last_valid_bound": last}, "recipe": {"weight_decay": decay}}
+    return {
+        "training": {"valid_bound": best, "last_valid_bound": last},
+        "recipe": {"training": {"weight_decay": decay}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -240,7 +243,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(data, "load", lambda name, **_: splits)
     monkeypatch.setattr(data, "load_rows", lambda name, **_: splits.test)
     # more hidden units than are enumerated, so that scoring is a matter of samples
-    recipe = dataclasses.replace(RECIPES["mushrooms"].tiny(), n_h=(20,))
+    recipe = RECIPES["mushrooms"].tiny().replace(n_h=(20,))
     monkeypatch.setitem(RECIPES, "mushrooms", recipe)
     return splits, tmp_path / "results", tmp_path / "runs"
 
@@ -260,7 +263,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
         assert np.array_equal(np.asarray(w), np.asarray(w).astype(np.float16).astype(np.float32))
     again = likelihood.importance(model, splits.test.unpack(), n_samples=20, repeats=3)
     assert record["nll"] == pytest.approx(again.nll, abs=1e-9)
-    assert info["recipe"]["n_h"] == [20]
+    assert info["recipe"]["architecture"]["n_h"] == [20]
     # the quick figure comes back by its command, to the last digit on the same machine
     assert cli.main(["eval", str(results / "models" / "mushrooms.safetensors"), "--quick", "--json"]) == 0
     quick = json.loads(capsys.readouterr().out)
@@ -289,7 +292,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
     assert {k: scored[k] for k in ("nll", "bound", "quick")} == {k: record[k] for k in ("nll", "bound", "quick")}
     assert scored["training"]["made"] == info["made"]
     path.unlink()
-    monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], lr=1e-4))
+    monkeypatch.setitem(RECIPES, "mushrooms", RECIPES["mushrooms"].replace(lr=1e-4))
     assert cli.main(words) == 0
     assert (results / "models" / "mushrooms.safetensors").stat().st_mtime_ns > before
 
@@ -297,7 +300,7 @@ def test_a_row_is_trained_stored_and_scored(small, capsys, monkeypatch):
 @pytest.mark.parametrize("method", ["exact", "importance"])
 def test_the_quick_figure_is_by_the_method_of_its_row(small, method, monkeypatch, capsys):
     _, results, runs = small
-    monkeypatch.setitem(RECIPES, "mushrooms", dataclasses.replace(RECIPES["mushrooms"], n_h=(3,)))
+    monkeypatch.setitem(RECIPES, "mushrooms", RECIPES["mushrooms"].replace(n_h=(3,)))
     driver = run.Driver(results, runs, run.Protocol(20, 2, method=method), progress=False)
     record = driver.record(ROWS["mushrooms"])
     assert record is not None
@@ -354,7 +357,7 @@ def games(monkeypatch, tmp_path):
     small = {"local": (3, 2, 2), "ar": (3, 2), "period": 2, "n_h": (4,)}
     for name in [name for name in RECIPES if name.startswith("atari/")]:
         fields = small | ({"local_h": (3, 2, 2), "ar_h": (3, 2)} if RECIPES[name].local_h else {})
-        monkeypatch.setitem(RECIPES, name, dataclasses.replace(RECIPES[name].tiny(), **fields))
+        monkeypatch.setitem(RECIPES, name, RECIPES[name].tiny().replace(**fields))
     made, real = [], run.train
     monkeypatch.setattr(run, "train", lambda recipe, out, **k: made.append(out.name) or real(recipe, out, **k))
     with jax.numpy_dtype_promotion("standard"):  # optax mixes types where our own code does not

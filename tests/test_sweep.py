@@ -1,6 +1,5 @@
 """Laws of sweeps: padding changes nothing, many models are the models one by one, resuming changes nothing."""
 
-import dataclasses
 import json
 
 import equinox as eqx
@@ -11,6 +10,7 @@ import pytest
 from helpers import randomised, same
 
 from darn import cli, data
+from darn.config import LocalLayer, Window
 from darn.errors import DarnError
 from darn.inference.objective import description_length
 from darn.layers import AbstractBinaryLayer, bias_field, context_field
@@ -18,9 +18,10 @@ from darn.model import Conditional, Stack
 from darn.model_file import load_model
 from darn.nn import COMPILED, Dense
 from darn.runs import folder, sweep
+from darn.runs.fields import show_field
 from darn.runs.folder import load
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
-from darn.runs.recipe import Recipe, show_field
+from darn.runs.recipe import Recipe
 from darn.training import fit, plan, shapes, train_group, validation_samples
 from darn.training._pad import pad, unpad
 from darn.zoo import build
@@ -29,11 +30,15 @@ RNG = np.random.default_rng(0)
 KIND = RNG.random((60, 1)) < 0.5
 ROWS = data.Rows.from_array((RNG.random((60, 6)) < 0.2) ^ KIND)
 VALID = data.Rows.from_array((RNG.random((30, 6)) < 0.2) ^ (RNG.random((30, 1)) < 0.5))
-BASE = Recipe(n_h=(3,), n_d=(4,), visible="linear", batch=20, epochs=4, lr=3e-3, validate_every=2, patience=0)
+BASE = Recipe().replace(n_h=(3,), n_d=(4,), visible="linear", batch=20, epochs=4, lr=3e-3, validate_every=2, patience=0)
 
 
 def recipe(**fields):
-    return dataclasses.replace(BASE, **fields)
+    return BASE.replace(**fields)
+
+
+def planned(recipes, make, **options):
+    return plan([r.architecture for r in recipes], [r.training for r in recipes], make, **options)
 
 
 # (small, padded): pairs over every place where padding shows.
@@ -57,13 +62,13 @@ pairs = pytest.mark.parametrize("name", PAIRS)
 def made(name):
     """(small model with random weights, the same one padded, context)."""
     small_arch, more = PAIRS[name]
-    units = ("n_h", "n_d") if small_arch.decoder_d is None else ("n_h",)
-    big_arch = dataclasses.replace(small_arch, **{k: getattr(more, k) for k in units})
+    units = ("n_h", "n_d") if small_arch.architecture.decoder_d is None else ("n_h",)
+    big_arch = small_arch.replace(**{k: more.value(k) for k in units})
     n_context = 2 if name.startswith("context") else 0
-    make = lambda arch: build(arch, 6, n_context=n_context, key=jax.random.key(1))  # noqa: E731
+    make = lambda arch: build(arch.architecture, 6, n_context=n_context, key=jax.random.key(1))  # noqa: E731
     small = randomised(make(small_arch), 3)
     context = jnp.asarray([0.5, -1.0]) if n_context else None
-    return small, pad(small, eqx.filter_eval_shape(make, big_arch)), context
+    return small, pad(small, eqx.filter_eval_shape(lambda: make(big_arch))), context
 
 
 @eqx.filter_jit
@@ -161,27 +166,29 @@ def test_a_layer_that_does_not_say_enough_is_not_padded(kind, said):
     make = lambda arch, key: urns(kind, arch.n_h)  # noqa: E731
     wide = [recipe(n_h=(3, 2)), recipe(n_h=(5, 4))]
     with pytest.raises(DarnError, match=said):  # before any training
-        plan(wide, wide, make, programs=1)
-    assert len(plan(wide, wide, make)) == 2
+        planned(wide, make, programs=1)
+    assert len(planned(wide, make)) == 2
 
 
 def make_over(n_x):
-    return lambda config, key: build(config, n_x, key=key)
+    return lambda architecture, key: build(architecture, n_x, key=key)
 
 
 def trained(configs, *, programs, width, rows=(ROWS, VALID)):
     """Models and records by number."""
     found = {}
-    fresh = lambda i: build(configs[i], 6, key=jax.random.key(configs[i].seed))  # noqa: E731
+    trainings = [c.training for c in configs]
+    fresh = lambda i: build(configs[i].architecture, 6, key=jax.random.key(trainings[i].seed))  # noqa: E731
     make = make_over(6)
-    for group in plan(configs, configs, make, programs=programs):
+    for group in planned(configs, make, programs=programs):
         finish = lambda i, m, r: found.__setitem__(i, (m, r))  # noqa: E731
-        assert train_group(group, configs, fresh, shapes(make, group.padded), *rows, finish=finish, width=width)
+        assert train_group(group, trainings, fresh, shapes(make, group.padded), *rows, finish=finish, width=width)
     return found
 
 
 def one_by_one(configs, rows=(ROWS, VALID)):
-    return [fit(build(c, 6, key=jax.random.key(c.seed)), *rows, c) for c in configs]
+    fresh = [build(c.architecture, 6, key=jax.random.key(c.training.seed)) for c in configs]
+    return [fit(m, *rows, c.training) for m, c in zip(fresh, configs)]
 
 
 def close(found, expected):
@@ -244,16 +251,17 @@ def test_every_kind_of_training_in_a_sweep_is_that_of_fit(name, width):
 
 def test_a_sweep_over_a_grid_of_pixels(tmp_path):
     """Local layers have no axis over the units of the layer above: nothing of theirs is padded."""
-    local = recipe(n_h=(2,), n_d=(), visible="grid", local=(2, 2, 2), period=1, ar=(3, 1), epochs=2)
+    local = recipe(n_h=(2,), n_d=(), visible="grid", local=(LocalLayer(2, 2, 2),), period=1, ar=Window(3, 1), epochs=2)
     build_over = lambda c, key: build(c, 16, shape=(4, 4), key=key)  # noqa: E731
     configs = expand(local, {"lr": (1e-2, 1e-3)})
     rows = data.Rows.from_array(RNG.random((40, 16)) < 0.3)
-    fresh = lambda i: build_over(configs[i], jax.random.key(0))  # noqa: E731
+    fresh = lambda i: build_over(configs[i].architecture, jax.random.key(0))  # noqa: E731
     found = {}
     finish = lambda i, m, r: found.__setitem__(i, (m, r))  # noqa: E731
-    (group,) = plan(configs, configs, build_over, programs=1)
-    train_group(group, configs, fresh, shapes(build_over, group.padded), rows, rows, finish=finish)
-    close(found, [fit(fresh(i), rows, rows, c) for i, c in enumerate(configs)])
+    (group,) = planned(configs, build_over, programs=1)
+    trainings = [c.training for c in configs]
+    train_group(group, trainings, fresh, shapes(build_over, group.padded), rows, rows, finish=finish)
+    close(found, [fit(fresh(i), rows, rows, t) for i, t in enumerate(trainings)])
 
 
 def test_each_model_stops_when_it_would_alone():
@@ -280,25 +288,25 @@ def test_a_model_that_diverges_leaves_the_others_alone():
 def test_the_papers_grid():
     configs = expand(BASE, PAPER_GRID)
     assert len(configs) == 105
-    alone = plan(configs, configs, make_over(128))
+    alone = planned(configs, make_over(128))
     assert len(alone) == 35
-    assert all(len(g.members) == 3 and g.padded.n_h == configs[g.members[0]].n_h for g in alone)
-    few = plan(configs, configs, make_over(128), programs=4)
+    assert all(len(g.members) == 3 and g.padded.n_h == configs[g.members[0]].value("n_h") for g in alone)
+    few = planned(configs, make_over(128), programs=4)
     assert len(few) == 4
     assert sorted(i for g in few for i in g.members) == list(range(105))
     for g in few:
-        assert g.padded.n_h[0] == max(configs[i].n_h[0] for i in g.members)
-        assert g.padded.n_d[0] == max(configs[i].n_d[0] for i in g.members)
+        assert g.padded.n_h[0] == max(configs[i].value("n_h")[0] for i in g.members)
+        assert g.padded.n_d[0] == max(configs[i].value("n_d")[0] for i in g.members)
 
     def cost(groups):
         return sum(len(g.members) * (g.padded.n_h[0] * 2 + 256) * g.padded.n_d[0] for g in groups)
 
-    assert cost(few) < 0.7 * cost(plan(configs, configs, make_over(128), programs=1))
+    assert cost(few) < 0.7 * cost(planned(configs, make_over(128), programs=1))
 
 
 def test_what_cannot_share_a_program_does_not():
     configs = [BASE, recipe(n_h=(3, 3)), recipe(visible="nade"), recipe(epochs=9), recipe(sparsity=0.1), recipe(lr=1.0)]
-    assert sorted(g.members for g in plan(configs, configs, make_over(6), programs=1)) == [
+    assert sorted(g.members for g in planned(configs, make_over(6), programs=1)) == [
         (0, 5),
         (1,),
         (2,),
@@ -306,7 +314,7 @@ def test_what_cannot_share_a_program_does_not():
         (4,),
     ]
     wide = [recipe(sparsity=0.1, n_h=(k,)) for k in (2, 3)]
-    assert len(plan(wide, wide, make_over(6), programs=1)) == 2
+    assert len(planned(wide, make_over(6), programs=1)) == 2
 
 
 def test_grids_from_the_command_line():
@@ -314,7 +322,7 @@ def test_grids_from_the_command_line():
     assert grid == {"lr": (1e-3, 1e-4), "n_h": ((16,), (80, 80), (20, 10)), "skip": (True, False)}
     for words, said in (
         (["lr"], "lr=1e-3"),
-        (["lrr=1"], "did you mean --lr"),
+        (["lrr=1"], "did you mean lr"),
         (["lr=1,x"], "a number"),
         (["lr=1", "lr=2"], "twice"),
         (["lr=1,1"], "twice"),
@@ -325,7 +333,7 @@ def test_grids_from_the_command_line():
     for grid in ({"weighted": (False, True), "n_samples": (2,)}, {"weighted": (True,), "n_samples": (2, 3)}):
         with pytest.raises(DarnError, match="not be comparable"):
             expand(BASE, grid)
-    with pytest.raises(DarnError, match="--lr must be"):
+    with pytest.raises(DarnError, match="lr must be"):
         expand(BASE, {"lr": (0.0,)})
 
 
@@ -336,7 +344,7 @@ def test_grids_from_the_command_line():
 def own(tmp_path):
     path = tmp_path / "own.npz"
     np.savez(path, train=ROWS.unpack(), valid=VALID.unpack(), test=VALID.unpack()[:10])
-    return recipe(data=str(path), epochs=8, validate_every=1, patience=2, checkpoint_every=0.0)
+    return recipe(source=str(path), epochs=8, validate_every=1, patience=2, checkpoint_every=0.0)
 
 
 OWN_GRID = {"n_h": ((2,), (3,)), "lr": (3e-2, 1e-3)}
@@ -347,8 +355,8 @@ def test_the_best_model_is_an_ordinary_run(own, tmp_path):
     best = min(record["models"], key=lambda r: r["valid_bound"])
     assert record["best"] == best["number"]
     run = load(tmp_path / "s" / "best")
-    assert {k: show_field(getattr(run.recipe, k)) for k in OWN_GRID} == best["fields"]
-    assert run.model.n_h == run.recipe.n_h  # unpadded
+    assert {k: show_field(run.recipe.value(k)) for k in OWN_GRID} == best["fields"]
+    assert run.model.n_h == run.recipe.architecture.n_h  # unpadded
     assert run.info["training"]["valid_bound"] == best["valid_bound"]
     assert len((tmp_path / "s" / "best" / "metrics.jsonl").read_text().splitlines()) == best["epochs"]
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["models"] == record["models"]
@@ -358,7 +366,7 @@ def test_the_best_model_is_an_ordinary_run(own, tmp_path):
 
 def test_the_best_model_is_as_sparse_as_asked_for(own, tmp_path):
     """As between the epochs of one model: a better bound of a denser code does not count."""
-    record = sweep.run(dataclasses.replace(own, sparsity=0.1, patience=0), {"lr": (1e-2, 1e-9)}, tmp_path / "s")
+    record = sweep.run(own.replace(sparsity=0.1, patience=0), {"lr": (1e-2, 1e-9)}, tmp_path / "s")
     ranks = [(m["excess"], m["valid_bound"]) for m in record["models"]]
     assert record["models"][record["best"]]["excess"] == min(ranks)[0]
     assert ranks[record["best"]] == min(ranks)
@@ -393,7 +401,7 @@ def test_resuming_a_sweep_gives_the_same_models(width, own, tmp_path, monkeypatc
 
 
 def test_sweeps_refuse(own, tmp_path):
-    sweep.run(dataclasses.replace(own, epochs=1), {"lr": (1e-2,)}, tmp_path / "s", width=1)
+    sweep.run(own.replace(epochs=1), {"lr": (1e-2,)}, tmp_path / "s", width=1)
     with pytest.raises(DarnError, match="exists already"):
         sweep.run(own, OWN_GRID, tmp_path / "s")
     with pytest.raises(DarnError, match="another grid"):
@@ -403,9 +411,9 @@ def test_sweeps_refuse(own, tmp_path):
     undivided = tmp_path / "rows.npy"
     np.save(undivided, ROWS.unpack())
     with pytest.raises(DarnError, match="follow from the seed"):
-        sweep.run(dataclasses.replace(own, data=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
+        sweep.run(own.replace(source=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
     with pytest.raises(DarnError, match="every model of the sweep diverged"):
-        sweep.run(dataclasses.replace(own, optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
+        sweep.run(own.replace(optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
 
 
 def test_the_command(own, tmp_path, monkeypatch, capsys):
@@ -422,13 +430,13 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
 
 
 def test_validation_takes_fewer_samples_of_wide_models():
-    models = (shapes(make_over(n), recipe(n_h=h)) for h, n in (((3,), 6), ((3,), 80_000), ((), 6)))
+    models = (shapes(make_over(n), recipe(n_h=h).architecture) for h, n in (((3,), 6), ((3,), 80_000), ((), 6)))
     assert [validation_samples(m, 100) for m in models] == [50, 25, 1]
 
 
 @pytest.mark.parametrize("fields", [{}, {"n_h": (), "visible": "mixture"}, {"visible": "nade"}, {"visible": "eonade"}])
 def test_models_side_by_side_are_bounded_by_memory(fields, own):
-    splits = data.load(own.data)
+    splits = data.load(own.data.source)
     make = folder.maker(splits)
-    few, many = (sweep._fits(make, recipe(**{"n_d": (n,), **fields}), splits) for n in (10_000, 10))
+    few, many = (sweep._fits(make, recipe(**{"n_d": (n,), **fields}).architecture, splits) for n in (10_000, 10))
     assert 1 <= few < many if fields.get("n_h", 1) else few == many

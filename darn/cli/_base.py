@@ -1,13 +1,18 @@
-"""What the commands share: how they take arguments, choose a device and speak."""
+"""What the commands share: how they take arguments, choose a device and print."""
 
 import argparse
 import json
 import math
 import os
+from dataclasses import Field
 from functools import partial
+from typing import Any
 
 from darn.errors import DarnError
-from darn.runs.recipe import fields_of, parse_field
+from darn.runs.fields import fields_of, parse_field, placeholder, show_field
+from darn.runs.jsonable import FieldError
+
+# argparse and not tyro: fields have texts of their own ('80x12', '8/4/32'), and every error here is one sentence.
 
 
 class Commands:
@@ -28,33 +33,55 @@ class Commands:
         )
         p.set_defaults(run=run)
         p.add_argument("--json", action="store_true", help="print numbers as JSON")
+        p.add_argument(
+            "--import",
+            dest="imports",
+            action="append",
+            default=[],
+            metavar="MODULE",
+            help="import a Python module first, such as one that registers layers; also the variable DARN_IMPORT",
+        )
         return p
 
     def computing(self, p):
         """Options of commands that compute."""
-        p.add_argument(
-            "--device",
-            choices=("cpu", "gpu"),
-            help="where to compute; the default takes a GPU if there is one",
-        )
-        p.add_argument(
+        group = p.add_argument_group("computing")
+        group.add_argument("--device", choices=("cpu", "gpu"), help="where to compute (default: a GPU if there is one)")
+        group.add_argument(
             "--precision",
             choices=("default", "highest"),
             default="default",
-            help="of matrix products on a GPU",
+            help="of matrix products on a GPU (default: default)",
         )
 
     def fields(self, p):
-        """An option for every field of a recipe."""
-        group = p.add_argument_group("fields of the recipe (defaults are the recipe's own)")
-        for f in fields_of():
-            names = [f"--{f.name}"] + ([f"--{f.name.replace('_', '-')}"] if "_" in f.name else [])
-            choices = f.metadata["choices"]
-            text = f.metadata["help"] + (f": {', '.join(choices)}" if choices else "")
-            # "--skip" alone is "--skip true"; another word after it is refused at once, not taken for its value
-            flag = f.type is bool or f.type == "bool"
-            more = {"nargs": "?", "const": "true", "type": partial(_checked, f.name)} if flag else {}
-            group.add_argument(*names, dest=f"field_{f.name}", metavar="V", help=text.replace("%", "%%"), **more)
+        """An option for every field of a recipe, in groups."""
+        p.usage = f"{p.prog} [options] recipe"  # not a list of 50 fields, which follow with their help
+        for part in ("architecture", "training", "data"):
+            group = p.add_argument_group(
+                f"{part} of the recipe",
+                "defaults in brackets, unless the recipe or the size of your data says otherwise",
+            )
+            for f in fields_of(part):
+                add_field(group, f)
+
+
+def add_field(group, f: Field) -> None:
+    """The option --field, and --its-name-with-dashes, which help does not show."""
+    more: dict[str, Any] = {"dest": f"field_{f.name}", "metavar": _values(f)}
+    if f.type is bool:
+        # "--skip" alone is "--skip true"; another word after it is refused at once, not taken for its value
+        more |= {"nargs": "?", "const": "true", "type": partial(_checked, f.name)}
+    elif f.metadata["repeatable"]:
+        more |= {"action": "append"}
+    default = "" if f.default is None else f" [{show_field(f.default)}]"
+    group.add_argument(f"--{f.name}", help=(f.metadata["help"] + default).replace("%", "%%"), **more)
+    if "_" in f.name:
+        group.add_argument(f"--{f.name.replace('_', '-')}", help=argparse.SUPPRESS, **more)
+
+
+def _values(f: Field) -> str:
+    return "{" + ",".join(f.metadata["choices"]) + "}" if f.metadata["choices"] else placeholder(f)
 
 
 def add_delimiter(p) -> None:
@@ -64,8 +91,22 @@ def add_delimiter(p) -> None:
 
 def _checked(name: str, text: str) -> str:
     """The text, if the field can be read from it."""
-    parse_field(name, text)
+    try:
+        parse_field(name, text)
+    except FieldError as e:
+        raise DarnError(f"--{e}") from None
     return text
+
+
+def given_fields(args) -> dict[str, Any]:
+    """The recipe's fields that the command line names; names given one by one become a list."""
+    given = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
+    return {k: parse_field(k, ",".join(v) if isinstance(v, list) else v) for k, v in given.items()}
+
+
+def names_in(texts: list[str] | None) -> list[str] | None:
+    """The names of an option that takes several: 'a,b', or given once for each."""
+    return None if texts is None else [name for text in texts for name in text.split(",") if name]
 
 
 def say(args, facts, *lines: str) -> None:
@@ -83,6 +124,7 @@ def finite(value):
 
 
 def short(v) -> str:
+    """A value in one line of text."""
     if isinstance(v, dict):
         return ", ".join(f"{k} {short(w)}" for k, w in v.items())
     return ",".join(map(str, v)) if isinstance(v, list | tuple) else "-" if v is None else str(v)
@@ -97,6 +139,7 @@ def at_least_one(args, *names: str) -> None:
 
 
 def check_seed(args) -> None:
+    """Refuses a seed that a 32-bit integer does not hold."""
     if args.seed is not None and not 0 <= args.seed < 2**31:
         raise DarnError(f"--seed must be a number from 0 to 2147483647, not {args.seed}")
 

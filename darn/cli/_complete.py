@@ -38,7 +38,7 @@ def complete(args) -> None:
 
     run = load(args.model)
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
-    facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data, "n": args.n}
+    facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data.source, "n": args.n}
     if args.hide is None:
         given = holes.read(run, args.data, args.every, args.delimiter)
     else:
@@ -90,7 +90,7 @@ def register(add: Commands) -> None:
         "  darn complete runs/pets pets_with_holes.csv -n 5 --out filled.csv\n"
         "  darn complete mnist-500 --hide lower --every 500 -n 10 --out halves.png",
     )
-    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or the name of a pretrained model")
     p.add_argument("data", nargs="?", help="rows with holes: empty cells of a .csv, NaN of a .npy")
     p.add_argument("--hide", metavar="WHAT", help="hide of whole rows: lower, upper, left, right, or columns by name")
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")

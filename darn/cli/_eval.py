@@ -26,7 +26,7 @@ def evaluate(args) -> None:
         return _evaluate_rbm(args, stored)
     run = load(args.model)
     x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
-    own = args.data in (None, run.recipe.data)
+    own = args.data in (None, run.recipe.data.source)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
     method = likelihood.method_for(run.model) if args.method == "auto" else args.method
     passes = len(x) * (1 if method == "exact" else args.repeats)
@@ -39,7 +39,7 @@ def evaluate(args) -> None:
     comparable = own and split == "test" and args.every == 1
     facts = {
         "model": str(args.model),
-        "data": args.data or run.recipe.data,
+        "data": args.data or run.recipe.data.source,
         "split": split,
         **found.summary(),
         "seconds": round(time.monotonic() - began, 2),
@@ -62,9 +62,9 @@ def evaluate(args) -> None:
 
 
 def _evaluate_rbm(args, stored: dict | None) -> None:
-    """A baseline's file: the test rows of its own data, log Z by annealing."""
+    """Scores a restricted Boltzmann machine on the test rows of its own data, log Z by annealing."""
     if args.data or args.per_row or args.baselines or args.split not in (None, "test"):
-        raise DarnError(f"{args.model} is a restricted Boltzmann machine: it is scored on its own test rows as a whole")
+        raise DarnError(f"{args.model} is a restricted Boltzmann machine, which is scored on its own test rows only")
     from darn.paper.results import quick_line
     from darn.paper.scoring import score_rbm
 
@@ -136,19 +136,22 @@ def register(add: Commands) -> None:
         "  darn eval runs/mushrooms\n  darn eval runs/mnist-500 --samples 100000 --repeats 10\n"
         "  darn eval runs/m my_rows.csv --per-row scores.npy",
     )
-    p.add_argument("model", metavar="RUN", help="a run folder or a model file")
-    p.add_argument("data", nargs="?", help="rows to score; default: the test rows of the model's own data")
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
+    p.add_argument("data", nargs="?", help="rows to score (default: the test rows of the model's own data)")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
-    p.add_argument("--samples", type=int, default=1000, help="importance samples a row (default 1000)")
+    p.add_argument("--samples", type=int, default=1000, help="importance samples per row (default 1000)")
     p.add_argument("--repeats", type=int, default=10, help="repeats of the estimate (default 10)")
-    p.add_argument("--seed", type=int, default=0, help="of the importance samples")
+    p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
     p.add_argument(
         "--quick", action="store_true", help="every 10th row, 1,000 samples, the stored seed: minutes on a CPU"
     )
-    p.add_argument("--every", type=int, default=1, metavar="K", help="score every K-th row only")
+    p.add_argument("--every", type=int, default=1, metavar="K", help="score every K-th row only (default 1)")
     p.add_argument(
-        "--method", choices=("auto", "exact", "importance"), default="auto", help="auto: exact up to 16 units"
+        "--method",
+        choices=("auto", "exact", "importance"),
+        default="auto",
+        help="auto, the default: exact up to 16 units",
     )
     p.add_argument("--per-row", metavar="OUT.npy", help="write log p of every row, nats")
-    p.add_argument("--baselines", action="store_true", help="beside independent Bernoullis and a mixture")
+    p.add_argument("--baselines", action="store_true", help="also score independent Bernoullis and a mixture")
     add.computing(p)

@@ -2,12 +2,15 @@
 
 import argparse
 import difflib
+import importlib
 import os
 import re
 import sys
+from collections.abc import Sequence
 
 from darn.cli import _codec, _complete, _eval, _report, _sample, _tables, _train
 from darn.cli._base import Commands
+from darn.cli._words import reworded
 from darn.errors import DarnError
 
 GROUPS = (_train, _eval, _sample, _complete, _report, _codec, _tables)  # in the order of `darn --help`
@@ -23,74 +26,107 @@ class _Parser(argparse.ArgumentParser):
             near = difflib.get_close_matches(given, known, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise DarnError(f"the {name} must be one of {', '.join(known)}, not {given!r}{hint}")
-        raise DarnError(f"{message}; `{self.prog} --help` shows how")
+        raise DarnError(f"{message}; see `{self.prog} --help`")
 
 
-def _parser() -> _Parser:
-    top = _Parser(
-        prog="darn",
-        description="Deep AutoRegressive Networks: train, score, sample and encode binary data.",
-        epilog="examples:\n"
-        "  darn train digits                     train the demonstration recipe into runs/digits\n"
-        "  darn train my.csv --n_h 16 --epochs 50\n"
-        "  darn eval runs/digits                 bound and -log p of the test rows, with intervals\n"
-        "  darn sample runs/digits -n 100 --out digits.png\n"
-        "  darn encode runs/digits my.npy --out codes.npy\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    top.add_argument("--version", action="store_true", help="print the version and exit")
-    subparsers = top.add_subparsers(dest="command", parser_class=_Parser)
+class CommandLine:
+    """The parser of all commands."""
 
-    add = Commands(subparsers)
-    for group in GROUPS:
-        group.register(add)
-    return top
+    def __init__(self):
+        self.top = _Parser(
+            prog="darn",
+            description="Deep AutoRegressive Networks: train, score, sample and encode binary data.",
+            epilog="examples:\n"
+            "  darn train digits                     train the demonstration recipe into runs/digits\n"
+            "  darn train my.csv --n_h 16 --epochs 50\n"
+            "  darn eval runs/digits                 bound and -log p of the test rows, with intervals\n"
+            "  darn sample runs/digits -n 100 --out digits.png\n"
+            "  darn encode runs/digits my.npy --out codes.npy\n",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.top.add_argument("--version", action="store_true", help="print the version and exit")
+        subparsers = self.top.add_subparsers(dest="command", parser_class=_Parser)
+        add = Commands(subparsers)
+        for group in GROUPS:
+            group.register(add)
+        self.commands: dict[str, argparse.ArgumentParser] = dict(subparsers.choices)
 
+    def options(self) -> dict[str, frozenset[str]]:
+        """The options of every command; those of `darn` itself under an empty name."""
+        every = {"": self.top} | self.commands
+        return {name: frozenset(p._option_string_actions) for name, p in every.items()}
 
-def _parse(argv):
-    parser = _parser()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """The arguments; an option that the command does not have is an error with a hint."""
+        args, unknown = self.top.parse_known_args(argv)
+        if not unknown:
+            return args
         word = unknown[0]
+        prog = f"darn {args.command}" if args.command else "darn"
         if not word.startswith("-"):
-            raise DarnError(f"unexpected argument {word!r}; `darn {args.command or ''} --help` shows how")
-        sub = parser._subparsers._group_actions[0].choices.get(args.command) if args.command else parser  # type: ignore[union-attr]
-        options = [s for a in sub._actions for s in a.option_strings]  # type: ignore[union-attr]
-        near = difflib.get_close_matches(word.split("=")[0], options, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"`darn {args.command or ''} --help` lists them"
+            raise DarnError(f"unexpected argument {word!r}; see `{prog} --help`")
+        near = difflib.get_close_matches(word.split("=")[0], self.options()[args.command or ""], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"`{prog} --help` lists them"
         raise DarnError(f"there is no option {word}: {hint}")
-    return parser, args
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs one command; returns its exit status: 0 done, 2 the input is at fault, 130 interrupted."""
-    status = 0
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: The words after `darn`; default: those of this process.
+
+    Returns:
+        The exit status: 0 done, 2 the input is at fault, 130 interrupted.
+    """
     try:
-        parser, args = _parse(argv)
-        if args.version:
-            from importlib.metadata import version
-
-            print(f"darn {version('darn')}")
-        elif args.command is None:
-            parser.print_help()
-        else:
-            status = args.run(args) or 0
+        line = CommandLine()
+        args = line.parse(argv)
+    except DarnError as e:
+        return _fail(str(e))
+    try:
+        status = _run(line, args)
         sys.stdout.flush()  # a full disk or a closed pipe shows here
         return status
     except DarnError as e:
-        return _fail(str(e))
+        return _fail(reworded(e, args.command, line.options()))
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as e:
         return _fail(f"{e.filename or 'the output'}: {e.strerror or e}")
     except Exception as e:
         if isinstance(e, MemoryError) or "RESOURCE_EXHAUSTED" in str(e):
-            return _fail("out of memory: try a smaller model, a smaller --batch, or fewer rows")
+            smaller = ", a smaller --batch" if "--batch" in line.options()[args.command or ""] else ""
+            return _fail(f"out of memory: try a smaller model{smaller} or fewer rows")
         raise
+
+
+def _run(line: CommandLine, args: argparse.Namespace) -> int:
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"darn {version('darn')}")
+        return 0
+    if args.command is None:
+        line.top.print_help()
+        return 0
+    _import([*os.environ.get("DARN_IMPORT", "").split(","), *args.imports])
+    return args.run(args) or 0
+
+
+def _import(names: Sequence[str]) -> None:
+    """Imports modules of the user's, which register layers; the working folder is searched last."""
+    for name in filter(None, (n.strip() for n in names)):
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        try:
+            importlib.import_module(name)
+        except Exception as e:  # the module may raise anything
+            raise DarnError(f"cannot import {name}: {type(e).__name__}: {e}") from e
 
 
 def _fail(message: str, status: int = 2) -> int:

@@ -42,14 +42,16 @@ def register(add: Commands) -> None:
     def page(name, run, text, example, what, default):
         p = add.command(name, run, text, example)
         p.add_argument(*what[:1], **what[1])
-        p.add_argument("--out", metavar="FILE.html", help=f"default: {default}")
-        p.add_argument("--split", choices=("train", "valid", "test"), default="test", help="which rows to score")
+        p.add_argument("--out", metavar="FILE.html", help=f"the page (default: {default})")
         p.add_argument(
-            "--rows", type=int, default=1000, help="score at most so many rows, evenly spaced (default 1000)"
+            "--split", choices=("train", "valid", "test"), default="test", help="which rows to score (default test)"
         )
-        p.add_argument("--samples", type=int, default=200, help="importance samples a row (default 200)")
+        p.add_argument(
+            "--rows", type=int, default=1000, help="score at most this many rows, evenly spaced (default 1000)"
+        )
+        p.add_argument("--samples", type=int, default=200, help="importance samples per row (default 200)")
         p.add_argument("--repeats", type=int, default=5, help="repeats of the estimate (default 5)")
-        p.add_argument("--seed", type=int, default=0, help="of the importance samples")
+        p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
         add.computing(p)
 
     page(

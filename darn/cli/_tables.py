@@ -1,11 +1,12 @@
-"""The commands behind the paper's tables: sweeps and reproductions."""
+"""The commands `sweep` and `reproduce`."""
 
 import difflib
 import sys
+from functools import partial
 from pathlib import Path
 
-from darn.cli._base import Commands, at_least_one, say, use_device
-from darn.cli._train import asked_recipe, given_fields
+from darn.cli._base import Commands, at_least_one, given_fields, names_in, say, use_device
+from darn.cli._train import asked_recipe
 from darn.errors import DarnError
 from darn.runs.grid import PAPER_GRID, PAPER_TRAINING, parse_grid
 from darn.runs.recipe import override
@@ -13,12 +14,11 @@ from darn.runs.recipe import override
 
 def sweep(args) -> int:
     at_least_one(args, "programs", "width")
-    name, recipe = asked_recipe(args)
+    out, recipe, splits = asked_recipe(args, "sweep-")
     grid = parse_grid(args.grid) if args.grid else PAPER_GRID
-    if not args.grid:  # the paper's grid goes with the paper's training
+    if not args.grid:  # the paper's grid comes with the paper's training
         given = given_fields(args)
         recipe = override(recipe, {k: v for k, v in PAPER_TRAINING.items() if k not in given})
-    out = Path(args.out or Path("runs") / f"sweep-{name}")
     use_device(args)
     from tqdm import tqdm
 
@@ -29,14 +29,19 @@ def sweep(args) -> int:
             recipe,
             grid,
             out,
+            splits=splits,
             resume=args.resume,
             programs=args.programs,
             width=args.width,
             progress=bar.set_description_str,
         )
-    say(args, record | {"run": str(out / "best")}, *_sweep_lines(record, out, sweep.table(record), recipe.bound_name))
+    say(
+        args,
+        record | {"run": str(out / "best")},
+        *_sweep_lines(record, out, sweep.table(record), recipe.training.bound_name),
+    )
     if record["interrupted"]:
-        print("darn: interrupted; the same command with --resume goes on from here", file=sys.stderr)
+        print("darn: interrupted; rerun with --resume to continue", file=sys.stderr)
     return 130 if record["interrupted"] else 0
 
 
@@ -59,6 +64,7 @@ TARGETS = ("table1", "table2", "fig2", "claims", "costs", "atari", "fig3", "fig4
 def reproduce(args) -> int:
     """Prints the paper's figures and ours; with --run, --rows or --tiny makes ours first."""
     at_least_one(args, "samples", "repeats")
+    args.rows = names_in(args.rows)
     results, runs = Path(args.results), Path(args.runs)
     if args.tiny:  # beside the results, never in their place
         runs = runs / "tiny"
@@ -83,7 +89,7 @@ def reproduce(args) -> int:
     if making and "costs" in targets and not args.rows:
         from darn.paper import costs
 
-        costs.run(results, again=args.again, progress=lambda text: print(text, file=sys.stderr))
+        costs.run(results, again=args.again, progress=partial(print, file=sys.stderr))
     found = read(results)
     facts, lines = {}, []
     for target in targets:
@@ -103,7 +109,7 @@ def reproduce(args) -> int:
     return 0
 
 
-def _chosen_rows(targets: list[str], names: str | None) -> list:
+def _chosen_rows(targets: list[str], names: list[str] | None) -> list:
     from darn.paper.results import ROWS
 
     rows = {r.name: r for r in ROWS if r.table in set(targets) & set(TABLES)}
@@ -115,13 +121,12 @@ def _chosen_rows(targets: list[str], names: str | None) -> list:
         return list(rows.values())
     if not rows:
         raise DarnError(f"--rows does not go with {targets[0]}, which has no rows")
-    asked = [n for n in names.split(",") if n]
-    for name in asked:
+    for name in names:
         if name not in rows:
             near = difflib.get_close_matches(name, rows, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(rows)}"
             raise DarnError(f"{' and '.join(t for t in targets if t != 'costs')} has no row {name!r}: {hint}")
-    return [rows[n] for n in asked]
+    return [rows[n] for n in names]
 
 
 def _make_rows(rows: list, args, driver) -> bool:
@@ -217,17 +222,20 @@ def register(add: Commands) -> None:
     p.add_argument(
         "--grid",
         nargs="+",
+        action="extend",
         metavar="FIELD=V1,V2",
-        help="values to try, every combination ('+' between the layers of n_h and n_d); default: the paper's grid",
+        help="values to try, every combination ('+' between the layers of n_h and n_d; default: the paper's grid)",
     )
-    p.add_argument("--out", help="the sweep's folder; default runs/sweep-NAME")
+    p.add_argument("--out", help="the sweep's folder (default: runs/sweep-NAME)")
     p.add_argument("--resume", action="store_true", help="continue an interrupted sweep")
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress line")
     p.add_argument(
-        "--programs", type=int, help="how many programs padding may leave; default: 4 on a GPU, and no padding on a CPU"
+        "--programs",
+        type=int,
+        help="pad models until so many programs are left (default: 4 on a GPU, no padding on a CPU)",
     )
-    p.add_argument("--width", type=int, help="models trained side by side; default: all that fit on a GPU, 1 on a CPU")
+    p.add_argument("--width", type=int, help="models trained side by side (default: all that fit on a GPU, 1 on a CPU)")
     add.computing(p)
     add.fields(p)
 
@@ -243,17 +251,16 @@ def register(add: Commands) -> None:
     )
     p.add_argument("what", choices=TARGETS, help="which part of the paper")
     p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is missing")
-    p.add_argument("--rows", metavar="A,B", help="make these rows only")
+    p.add_argument("--rows", metavar="A,B", action="append", help="make these rows only")
     p.add_argument(
         "--tiny", action="store_true", help="small networks, few epochs, to see that it runs; kept under RUNS/tiny"
     )
-    p.add_argument("--again", action="store_true", help="make rows again that are there already")
-    p.add_argument("--results", default="results", metavar="DIR", help="where rows and models lie (default results)")
-    p.add_argument("--runs", default="runs/reproduce", metavar="DIR", help="where they are trained; resumable")
-    p.add_argument("--samples", type=int, help="importance samples a row; default the paper's 100,000, on a CPU 1,000")
     p.add_argument("--repeats", type=int, help="repeats of the estimate (default 10)")
     p.add_argument(
-        "--method", choices=("auto", "exact", "importance"), default="auto", help="auto: exact up to 16 units"
+        "--method",
+        choices=("auto", "exact", "importance"),
+        default="auto",
+        help="auto, the default: exact up to 16 units",
     )
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)

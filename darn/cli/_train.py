@@ -1,25 +1,35 @@
 """The commands `recipes`, `data` and `train`."""
 
-import dataclasses
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from darn.cli import _atari
-from darn.cli._base import Commands, say, short, use_device
+from darn.cli._base import Commands, add_field, given_fields, say, short, use_device
+from darn.errors import DarnError
 from darn.paper.recipes import RECIPES, find
-from darn.runs.recipe import Recipe, override, parse_field
+from darn.runs.fields import fields_of, show_field
+from darn.runs.lock import is_unused
+from darn.runs.recipe import PARTS, Recipe, override
 
-TABLE = ("categorical", "drop", "weights")  # what is said of a table's columns
+if TYPE_CHECKING:
+    from darn.data import Splits
+
+TABLE = ("categorical", "drop", "weights")  # fields that are about a table's columns
 
 
 def recipes(args) -> None:
     if args.name is None:
-        lines = [f"{name:20} {recipe.promise}" for name, recipe in RECIPES.items()]
+        lines = [f"{name:20} {recipe.description}" for name, recipe in RECIPES.items()]
         return say(args, {k: r.to_json() for k, r in RECIPES.items()}, *lines)
-    values = find(args.name)[1].to_json()
-    lines = [f"  {k:18} {short(v)}" for k, v in values.items() if k != "promise"]
-    return say(args, values, values["promise"], *lines)
+    recipe = find(args.name)[1]
+    lines = [recipe.description, f"  {'source':18} {recipe.data.source}"]
+    for part in PARTS:
+        lines += [f"{part}:", *(f"  {f.name:18} {show_field(recipe.value(f.name))}" for f in fields_of(part))]
+    for name in ("paper_nll", "paper_bound"):
+        lines.append(f"{name:20} {short(getattr(recipe, name))}")
+    return say(args, recipe.to_json(), *lines)
 
 
 def data_sets(args) -> None:
@@ -34,7 +44,7 @@ def data_sets(args) -> None:
             rows = " / ".join(map(str, s["rows"]))
             lines.append(f"{s['name']:32} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
         return say(args, sets, *lines, f"data folder: {data.data_dir()} (the variable DARN_DATA names another)")
-    columns = data.Columns(**{name: getattr(args, name) for name in TABLE})
+    columns = data.Columns(**{name: given_fields(args).get(name) for name in TABLE})
     splits = data.load(args.name, binarize=args.binarize, labels=args.labels, columns=columns)
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
     facts = {
@@ -56,12 +66,11 @@ def data_sets(args) -> None:
 
 
 def train(args) -> int:
-    name, recipe = asked_recipe(args)
-    out = Path(args.out or Path("runs") / name)
+    out, recipe, splits = asked_recipe(args, "")
     use_device(args)
     from darn.runs import folder
 
-    fit = folder.train(recipe, out, resume=args.resume, progress=not args.quiet)
+    fit = folder.train(recipe, out, splits=splits, resume=args.resume, progress=not args.quiet)
     facts = {
         "run": str(out),
         "valid_bound": fit.bound,
@@ -71,31 +80,39 @@ def train(args) -> int:
         "seconds": round(fit.seconds, 2),
         "interrupted": fit.interrupted,
     }
-    seen = f"{recipe.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}" if fit.epoch else "not yet validated"
+    best = f"{recipe.training.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}"
     how = "interrupted" if fit.interrupted else "done"
-    text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): {seen}; the model is in {out}"
-    say(args, facts, text)
+    text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): "
+    say(args, facts, f"{text}{best if fit.epoch else 'not yet validated'}; the model is in {out}")
     if fit.interrupted:
-        print("darn: interrupted; the same command with --resume goes on from here", file=sys.stderr)
+        print("darn: interrupted; rerun with --resume to continue", file=sys.stderr)
     return 130 if fit.interrupted else 0
 
 
-def asked_recipe(args):
-    """(name, recipe) of the arguments: a recipe's name or one's own data, shrunk if asked, with fields changed."""
+def asked_recipe(args, prefix: str) -> tuple[Path, Recipe, "Splits | None"]:
+    """What the arguments of `train` and `sweep` ask for.
+
+    Args:
+        args: The command's arguments.
+        prefix: Of the folder's name, where none is given.
+
+    Returns:
+        (folder, recipe, the data where they had to be read to size the recipe).
+    """
     own = _own_data(args.recipe)
     name, recipe = find(args.recipe, own)
+    out = Path(args.out or Path("runs") / f"{prefix}{name}")
+    if not args.resume and not is_unused(out):
+        raise DarnError(f"{out} exists already: continue it with --resume, or choose another folder with --out")
     given = given_fields(args)
+    splits = None
     if own is not None:
+        recipe = override(recipe, given)  # a wrong field is found before the data are read
         from darn.runs import folder
 
-        recipe = folder.sized(override(recipe, given), given)  # a wrong field is found before data are read
-    return name, override(recipe.tiny() if args.tiny else recipe, given)
-
-
-def given_fields(args) -> dict:
-    """The recipe's fields that the command line names."""
-    words = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
-    return {k: parse_field(k, v) for k, v in words.items()}
+        splits = folder.read_data(recipe)
+        recipe = folder.sized(recipe, given, splits)
+    return out, override(recipe.tiny() if args.tiny else recipe, given), splits
 
 
 def _own_data(name: str) -> str | None:
@@ -121,13 +138,18 @@ def register(add: Commands) -> None:
     p.add_argument("name", nargs="?", help="a data set's name, or a file of one's own")
     p.add_argument("--binarize", help="how grey levels become bits: threshold, static, dynamic or intensity")
     p.add_argument("--labels", metavar="COLUMN", help="the column that holds class labels")
-    told = {f.name: f.metadata["help"] for f in dataclasses.fields(Recipe) if f.name in TABLE}
-    for name in TABLE:
-        p.add_argument(f"--{name}", metavar="V", help=told[name].replace("%", "%%"))
-    p.add_argument("--game", metavar="A,B", help="atari: the games to record, side by side; 'all' for the paper's five")
+    for f in fields_of("data"):
+        if f.name in TABLE:
+            add_field(p, f)
+    p.add_argument(
+        "--game",
+        metavar="A,B",
+        action="append",
+        help="atari: the games to record, side by side; 'all' for the paper's five",
+    )
     p.add_argument("--frames", type=int, default=100_000, help="atari: frames to keep of each game (default 100000)")
-    p.add_argument("--seed", type=int, default=2014, help="atari: everything random follows from this")
-    p.add_argument("--processes", type=int, help="atari: emulators side by side; default one a core")
+    p.add_argument("--seed", type=int, default=2014, help="atari: everything random follows from this (default 2014)")
+    p.add_argument("--processes", type=int, help="atari: emulators side by side (default: one a core)")
 
     p = add.command(
         "train",
@@ -137,7 +159,7 @@ def register(add: Commands) -> None:
         "  darn train mnist-500 --resume",
     )
     p.add_argument("recipe", help="a recipe's name, a data set's name, or a file or folder of one's own")
-    p.add_argument("--out", help="the run folder; default runs/NAME")
+    p.add_argument("--out", help="the run folder (default: runs/NAME)")
     p.add_argument("--resume", action="store_true", help="continue an interrupted run as if it had never stopped")
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress bar")

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -193,6 +193,8 @@ class AbstractBinaryLayer(eqx.Module):
         return eqx.tree_at(lambda layer: layer.b, self, jnp.asarray(a, jnp.float32))  # type: ignore[attr-defined]
 
     # ---------------------------------------------------------------- what other capabilities need
+
+    by_name: ClassVar[bool] = True  # whether an architecture may ask for the layer by its registered name
 
     @classmethod
     def make(cls, n: int, n_c: int, options: Mapping[str, Any], *, key: PRNGKeyArray) -> Self:

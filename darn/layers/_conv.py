@@ -1,7 +1,7 @@
 """Gated causal convolutions over an image: each pixel given all pixels before it, row by row."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -52,6 +52,7 @@ class CausalConv(AbstractReorderable):
     In training, dropout within the blocks; on an accelerator, convolutions in bfloat16 and all else in float32.
     """
 
+    by_name: ClassVar[bool] = False  # it needs a grid
     b: Float[Array, " n"] = bias_field()
     U: AbstractMap | None = context_field()
     up: CausalConvolution  # from the pixels to v
@@ -167,7 +168,9 @@ class CausalConv(AbstractReorderable):
         if given.size != rows * columns * channels:
             raise ValueError(f"the context makes {given.size} numbers for {rows * columns} cells of {channels} channels")
         given = given.reshape(rows * columns, channels)
-        return (given if self.cells is None else given[self.cells]).reshape(rows, columns, channels)
+        if self.cells is not None:  # each once, which spares a GPU atomic additions in the gradient
+            given = given.at[self.cells].get(unique_indices=True)
+        return given.reshape(rows, columns, channels)
 
     # ---------------------------------------------------------------- row by row, cell by cell
 

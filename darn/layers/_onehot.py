@@ -1,6 +1,7 @@
 """One unit on in every group: categorical variables over any layer of bits."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ class OneHot(AbstractBinaryLayer):
     layer: AbstractBinaryLayer
     groups: tuple[int, ...] = eqx.field(static=True)
     n: int = eqx.field(static=True)
+    by_name: ClassVar[bool] = False  # it is put over another layer, where the data are a table of categories
 
     def __init__(self, layer: AbstractBinaryLayer, groups: Sequence[int]):
         self.layer = layer

@@ -1,7 +1,7 @@
 """Any order will do: a uniform mixture of one layer in several orders of its units, such as the turns of an image."""
 
 import abc
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -47,6 +47,7 @@ def symmetries(grid: Grid) -> np.ndarray:
 class Orders(AbstractBinaryLayer):
     """p(y | c) = (1/K) sum_k p_k(y | c), the same layer in each of K orders of its units."""
 
+    by_name: ClassVar[bool] = False  # it is put over another layer
     core: AbstractReorderable
     places: Int[Array, "K n"]
     n: int = eqx.field(static=True)

@@ -36,6 +36,10 @@ class CausalLocal(AbstractCausalMap):
         P, Q = min(period, rows), min(period, columns)
         self.W = jnp.zeros((P, Q, kernel // 2 + 1, kernel, channels, channels))  # as in `CausalDense`
 
+    def __check_init__(self):
+        if self.n != math.prod(self.grid) or any(p > size for p, size in zip(self.W.shape[:2], self.grid)):
+            raise ValueError("a map over a grid has a unit for each channel of a cell, and no period beyond the grid")
+
     @property
     def r(self) -> int:
         return self.W.shape[3] // 2

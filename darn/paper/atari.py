@@ -1,5 +1,6 @@
 """Section 5.3 as rows: five games on two splits, a local FVSBN beside each, Freeway networks of three depths."""
 
+from darn.config import Window
 from darn.paper.recipes_atari import ATARI_BOUNDS
 from darn.paper.rows import Row
 
@@ -19,7 +20,7 @@ def _rows():
         yield Row("atari", f"{game}-fvsbn", "local FVSBN", data, fields=_FVSBN, **common)
         yield Row("atari", f"{game}-fvsbn-episodes", "local FVSBN, by episode", episodes, fields=_FVSBN, **common)
     for p in PERIODS:
-        fields = (("period", p), ("ar", (15, p)))
+        fields = (("period", p), ("ar", Window(15, p)))
         yield Row(
             "atari", f"pong-period-{p}", f"DARN, period {p}", "atari/pong", base="atari/pong", fields=fields, **_COMMON
         )

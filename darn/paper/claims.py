@@ -92,7 +92,9 @@ def _no_early_stopping(found):
     names = [n for n in ("mnist-9", "mnist-10", "mnist-16", "mnist-500-noise") if n in found]
     notes = {n: found[n].get("training", {}) for n in names}
     rise = {n: m["last_valid_bound"] - m["valid_bound"] for n, m in notes.items() if "last_valid_bound" in m}
-    alone = [n for n in rise if not found[n]["recipe"]["weight_decay"]]  # where noise is all that holds the weights
+    alone = [
+        n for n in rise if not found[n]["recipe"]["training"]["weight_decay"]
+    ]  # where noise is all that holds the weights
     if not alone:
         return None, "needs mnist-9"
     said = ", ".join(f"{n} {r:.2f}{'' if n in alone else ' (with weight decay besides)'}" for n, r in rise.items())

@@ -1,9 +1,9 @@
 """The recipes by name."""
 
-import dataclasses
 import difflib
 from pathlib import Path
 
+from darn.config import Architecture, DataOptions, Training
 from darn.errors import DarnError
 from darn.paper.recipes_atari import ATARI
 from darn.paper.recipes_baselines import BASELINES
@@ -12,33 +12,25 @@ from darn.runs.recipe import Recipe
 
 def _uci(name, nll: float, n_h: int, n_d: int, lr: float, epochs: int, **fields) -> Recipe:
     # Section 5.1: one tanh layer, one stochastic layer with an autoregressive prior, autoregressive visible layer,
-    # minibatches of 100, RMSprop. The paper chose units and learning rate from a grid and stopped early; besides these
-    # ours chose, on the same validation rows, a price on the weights (the smaller the set, the dearer the
-    # autoregressive ones), with one learning-rate curve down to nothing and averaged weights.
+    # minibatches of 100, RMSprop. The paper chose units and learning rate from a grid and stopped early; ours also
+    # chose, on the same validation rows, penalties on the weights (the smaller the set, the larger the penalty on the
+    # autoregressive ones), with a learning rate that falls to zero along a cosine and averaged weights.
     return Recipe(
-        data=name,
-        n_h=(n_h,),
-        n_d=(n_d,),
-        visible="linear",
-        lr=lr,
-        schedule="cosine",
-        epochs=epochs,
-        validate_every=5,
-        average=0.99,
+        Architecture(n_h=(n_h,), n_d=(n_d,), visible="linear"),
+        Training(lr=lr, schedule="cosine", epochs=epochs, validate_every=5, average=0.99),
+        DataOptions(name),
+        description=f"Table 1, DARN, {name}: {nll} nats",
         paper_nll=nll,
-        promise=f"Table 1, DARN, {name}: {nll} nats",
-        **fields,
-    )
+    ).replace(**fields)
 
 
 def _ours(name, n_h: int, n_d: int, epochs: int, weight_decay: float, n_nade: int = 500, **fields) -> Recipe:
     # Beyond the paper: NADE instead of a linear visible layer, over fewer stochastic units.
-    return dataclasses.replace(
-        _uci(name, 0.0, n_h, n_d, 1e-3, epochs, weight_decay=weight_decay),
+    return _uci(name, 0.0, n_h, n_d, 1e-3, epochs, weight_decay=weight_decay).replace(
         visible="nade",
         n_nade=(n_nade,),
         paper_nll=None,
-        promise=f"Table 1, DARN, ours, {name}: a NADE visible layer",
+        description=f"Table 1, DARN, ours, {name}: a NADE visible layer",
         **fields,
     )
 
@@ -49,19 +41,12 @@ def _mnist(row: str, n_h: tuple[int, ...], n_d: int, **fields) -> Recipe:
     nll, bound = fields.get("paper_nll"), fields.get("paper_bound")
     figures = [f"-log p {nll}"] if nll else []
     figures += [f"bound {bound}"] if bound else []
-    common = {
-        "data": "binarized_mnist",
-        "promise": f"Table 2, {row}: {', '.join(figures)} nats",
-        "n_h": n_h,
-        "n_d": (n_d,),
-        "visible": "factorial",
-        "lr": 3e-5,
-        "schedule": "half",
-        "epochs": 1500,
-        "validate_every": 50,
-        "average": 0.999,
-    }
-    return Recipe(**(common | fields))
+    return Recipe(
+        Architecture(n_h=n_h, n_d=(n_d,), visible="factorial"),
+        Training(lr=3e-5, schedule="half", epochs=1500, validate_every=50, average=0.999),
+        DataOptions("binarized_mnist"),
+        description=f"Table 2, {row}: {', '.join(figures)} nats",
+    ).replace(**fields)
 
 
 def _mnist_noise(n_h: int, nll: float, bound: float, **fields) -> Recipe:
@@ -72,17 +57,10 @@ def _mnist_noise(n_h: int, nll: float, bound: float, **fields) -> Recipe:
 
 RECIPES: dict[str, Recipe] = {
     "digits": Recipe(
-        data="digits",
-        promise="scikit-learn's 8x8 digits, binarised: the demonstration",
-        n_h=(32,),
-        n_d=(100,),
-        visible="linear",
-        lr=5e-4,
-        epochs=1500,
-        validate_every=5,
-        patience=40,
-        average=0.998,
-        weight_decay=2e-3,
+        Architecture(n_h=(32,), n_d=(100,), visible="linear"),
+        Training(lr=5e-4, epochs=1500, validate_every=5, patience=40, average=0.998, weight_decay=2e-3),
+        DataOptions("digits"),
+        description="scikit-learn's 8x8 digits, binarised: the demonstration",
     ),
     "adult": _uci("adult", 13.19, 100, 300, 3e-3, 300, l1=2e-5, weight_decay=2e-5),
     "connect4": _uci("connect4", 11.91, 32, 200, 7e-4, 600),
@@ -101,28 +79,28 @@ RECIPES: dict[str, Recipe] = {
     "rcv1": _uci("rcv1", 46.10, 64, 200, 2.5e-4, 100),
     "web": _uci("web", 28.83, 64, 200, 1e-3, 100, l1=1e-4, weight_decay=1e-4),
     "mnist-500": Recipe(
-        data="binarized_mnist",
-        promise="Table 2, DARN n_h=500: -log p 84.71, bound 90.31 nats",
+        Architecture(n_h=(500,), n_d=(500,), visible="factorial"),
+        Training(
+            lr=3e-5,
+            schedule="half",
+            epochs=1200,
+            validate_every=50,
+            weight_decay=4e-4,  # of 0, 3e-5, 1e-4, 2e-4, 4e-4, 1e-3: validation bound 90.75 without it, 88.58 with
+        ),
+        DataOptions("binarized_mnist"),
+        description="Table 2, DARN n_h=500: -log p 84.71, bound 90.31 nats",
         paper_nll=84.71,
         paper_bound=90.31,
-        n_h=(500,),
-        n_d=(500,),
-        visible="factorial",
-        lr=3e-5,
-        schedule="half",
-        epochs=1200,
-        validate_every=50,
-        weight_decay=4e-4,  # of 0, 3e-5, 1e-4, 2e-4, 4e-4, 1e-3: validation bound 90.75 without it, 88.58 with
     ),
     "mnist-9": _mnist_noise(9, 138.84, 145.36, lr=1e-4, epochs=200, validate_every=10),
     "mnist-10": _mnist_noise(10, 133.7, 140.86, lr=1e-4, epochs=200, validate_every=10),
     "mnist-16": _mnist_noise(16, 122.8, 130.94, lr=1e-4, epochs=200, validate_every=10),
     # Noise on the encoder, too, cost 0.8 nats of validation bound (88.8 after 300 epochs without, 89.7 after 600 with).
     # So the encoder needs weight decay, else the best bound comes after a fifth of the run. Validation -log p (3,000
-    # samples, every tenth row) of five weighted encodings, the noise at its full price from the first step, with decay
+    # samples, every tenth row) of five weighted encodings, the noise at its full cost from the first step, with decay
     # 2e-4: 84.48, 4e-4: 84.20, 8e-4: 84.09 (84.16 after 1400 epochs; ten encodings: 83.95; log q in closed form: 84.25;
     # one prior for all matrices: 84.31; L(h) rising over 0.3 of the run: 85.48), 1.3e-3: 84.15; of one encoding with
-    # 4e-4 after 2000 epochs: 84.31. With 8e-4 and a price that rises over half the run: 83.87.
+    # 4e-4 after 2000 epochs: 84.31. With 8e-4 and a cost that rises over half the run: 83.87.
     "mnist-500-noise": _mnist_noise(
         500,
         84.13,
@@ -136,7 +114,7 @@ RECIPES: dict[str, Recipe] = {
         noise_on="decoder",
         noise_warmup=0.5,
     ),
-    # Every tanh layer hears all stochastic layers on its side (and in the encoder x); none is above the top layer.
+    # Every tanh layer sees all stochastic layers on its side (and in the encoder x); none is above the top layer.
     "mnist-deep": _mnist(
         "deep DARN, 12 x 80",
         (80,) * 12,
@@ -148,7 +126,7 @@ RECIPES: dict[str, Recipe] = {
         epochs=150,
         validate_every=10,
     ),
-    # 5% of 400 units: a price on each active unit holds the average over training rows at 20.
+    # 5% of 400 units: a cost of each active unit holds the average over training rows at 20.
     "mnist-fdarn": _mnist(
         "fDARN, 20 of 400 units active",
         (400,),
@@ -165,9 +143,9 @@ RECIPES: dict[str, Recipe] = {
         "",
         (400,),
         1000,
-        data="mnist",
+        source="mnist",
         binarize="intensity",
-        promise="Figure 2, right: DARN on the grey levels of MNIST",
+        description="Figure 2, right: DARN on the grey levels of MNIST",
         weight_decay=2e-4,
         lr=1e-4,
         epochs=300,
@@ -178,7 +156,7 @@ RECIPES: dict[str, Recipe] = {
         "",
         (500, 200),
         1000,
-        promise="Table 2, DARN, ours: two stochastic layers",
+        description="Table 2, DARN, ours: two stochastic layers",
         weight_decay=1.2e-3,
         n_samples=5,
         weighted=True,
@@ -190,14 +168,22 @@ RECIPES |= ATARI | BASELINES
 
 
 def find(name: str, data: str | None = None) -> tuple[str, Recipe]:
-    """(name of the run, recipe) for a recipe's name, or else for `data`, a known set or a file of one's own.
+    """The recipe that is meant.
 
-    What suits one's own data depends on their size: `darn.runs.folder.sized` says it.
+    Args:
+        name: A recipe's name.
+        data: Used where no recipe has that name: a known set, or a file of one's own.
+
+    Returns:
+        (name of the run, recipe). For one's own data `darn.runs.folder.sized` adapts the recipe to their size.
+
+    Raises:
+        DarnError: There is neither.
     """
     if name in RECIPES:
         return name, RECIPES[name]
     if data is not None:
-        return Path(data).stem or "own", Recipe(data=data, promise="your own data")
+        return Path(data).stem or "own", Recipe(data=DataOptions(data), description="your own data")
     near = difflib.get_close_matches(name.lower(), RECIPES, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`darn recipes` and `darn data` list what there is"
     raise DarnError(f"there is no recipe, data set or file called {name!r}: {hint}")

@@ -1,7 +1,6 @@
 """Section 5.3: frames of five Atari games, and the Freeway networks of figures 4 and 5."""
 
-import dataclasses
-
+from darn.config import Architecture, LocalLayer, Training, Window
 from darn.runs.recipe import Recipe
 
 ATARI_BOUNDS = {"freeway": 19.9, "pong": 23.7, "space_invaders": 113.0, "riverraid": 139.4, "seaquest": 217.9}
@@ -10,30 +9,33 @@ ATARI_BOUNDS = {"freeway": 19.9, "pong": 23.7, "space_invaders": 113.0, "riverra
 # an autoregressive prior, the mirrored decoder, autoregression of the pixels with kernel 15 and period 14. Learning is
 # ours, the paper does not state its own.
 _NETWORK = Recipe(
-    n_h=(300,),
-    n_d=(),
-    activation="relu",
-    visible="grid",
-    local=(8, 4, 32, 4, 2, 32),
-    period=8,
-    ar=(15, 14),
-    optimizer="adam",
-    lr=2e-3,
-    schedule="cosine",
-    epochs=20,  # of 85,000 frames; Pong's validation bound was 19.4 nats after 16, against the paper's 23.7
-    validate_every=2,
-    average=0.999,
+    Architecture(
+        n_h=(300,),
+        n_d=(),
+        activation="relu",
+        visible="grid",
+        local=(LocalLayer(kernel=8, stride=4, filters=32), LocalLayer(kernel=4, stride=2, filters=32)),
+        period=8,
+        ar=Window(kernel=15, period=14),
+    ),
+    Training(
+        optimizer="adam",
+        lr=2e-3,
+        schedule="cosine",
+        epochs=20,  # of 85,000 frames; Pong's validation bound was 19.4 nats after 16, against the paper's 23.7
+        validate_every=2,
+        average=0.999,
+    ),
 )
-# Three stochastic layers: 7x7 and 21x21 local ones with local autoregression, 100 fully connected units on top, a price
-# on activity. Strides and filters are ours: 53x40 cells of 4, 14x10 cells of 8; so are the ReLU layer below them and
+# Three stochastic layers: 7x7 and 21x21 local ones with local autoregression, 100 fully connected units on top, a cost
+# of activity. Strides and filters are ours: 53x40 cells of 4, 14x10 cells of 8; so are the ReLU layer below them and
 # the warm-up. Without that layer the upper ones are never used: validation bound 134.7 nats, with it 48.7.
-_DEEP = dataclasses.replace(
-    _NETWORK,
-    data="atari/freeway",
+_DEEP = _NETWORK.replace(
+    source="atari/freeway",
     n_h=(100,),
-    local=(5, 2, 16),
-    local_h=(7, 2, 4, 21, 4, 8),
-    ar_h=(7, 8),
+    local=(LocalLayer(kernel=5, stride=2, filters=16),),
+    local_h=(LocalLayer(kernel=7, stride=2, filters=4), LocalLayer(kernel=21, stride=4, filters=8)),
+    ar_h=Window(kernel=7, period=8),
     sparsity=0.05,
     warmup=0.3,
 )
@@ -46,19 +48,18 @@ _LONGER: dict[str, dict] = {
 }
 
 ATARI: dict[str, Recipe] = {
-    f"atari/{game}": dataclasses.replace(
-        _NETWORK,
-        data=f"atari/{game}",
+    f"atari/{game}": _NETWORK.replace(
+        source=f"atari/{game}",
         paper_bound=bound,
-        promise=f"Figure 3, {game}: bound {bound} nats",
+        description=f"Figure 3, {game}: bound {bound} nats",
         **_LONGER.get(game, {}),
     )
     for game, bound in ATARI_BOUNDS.items()
 }
 ATARI |= {
-    "atari/freeway-3": dataclasses.replace(_DEEP, promise="Figures 4 and 5: Freeway, three stochastic layers"),
-    "atari/freeway-2": dataclasses.replace(_DEEP, n_h=(), promise="Figure 5: Freeway, without the top layer"),
-    "atari/freeway-1": dataclasses.replace(
-        _DEEP, n_h=(), local_h=_DEEP.local_h[:3], promise="Figure 5: Freeway, without the top two layers"
+    "atari/freeway-3": _DEEP.replace(description="Figures 4 and 5: Freeway, three stochastic layers"),
+    "atari/freeway-2": _DEEP.replace(n_h=(), description="Figure 5: Freeway, without the top layer"),
+    "atari/freeway-1": _DEEP.replace(
+        n_h=(), local_h=_DEEP.architecture.local_h[:1], description="Figure 5: Freeway, without the top two layers"
     ),
 }

@@ -1,11 +1,10 @@
 """Recipes of the baselines: stacks without a hidden layer, one for every method and data set of the two tables."""
 
-import dataclasses
-
+from darn.config import Architecture, Training
 from darn.paper.rows import MNIST, PAPER, Row
 from darn.runs.recipe import Recipe
 
-_COMMON = Recipe(n_h=(), lr=2.5e-4, epochs=1000, validate_every=5, patience=20)
+_COMMON = Recipe(Architecture(n_h=()), Training(lr=2.5e-4, epochs=1000, validate_every=5, patience=20))
 # method: what makes it. NADE's 500 units are those of Larochelle & Murray (2011).
 _METHODS = {
     "fvsbn": {"visible": "linear"},
@@ -33,7 +32,7 @@ _EONADE_UCI = {
 
 
 def _recipe(row: Row) -> Recipe:
-    fields: dict = {"data": row.data, "paper_nll": row.nll} | _METHODS[row.name.split("-")[0]]
+    fields: dict = {"source": row.data, "paper_nll": row.nll} | _METHODS[row.name.split("-")[0]]
     if row.data in _EPOCHS:
         fields["epochs"] = _EPOCHS[row.data]
     if fields["visible"] == "eonade":
@@ -44,7 +43,7 @@ def _recipe(row: Row) -> Recipe:
             epochs, decay = _EONADE_UCI[row.data]
             fields |= {"epochs": epochs, "validate_every": epochs // 20, "weight_decay": decay}
     where = f"Table {row.table[-1]}, {row.method}, {row.data}"
-    return dataclasses.replace(_COMMON, **fields, promise=where + (f": {row.nll} nats" if row.nll else ""))
+    return _COMMON.replace(**fields, description=where + (f": {row.nll} nats" if row.nll else ""))
 
 
 BASELINES: dict[str, Recipe] = {row.name: _recipe(row) for row in PAPER if row.name.split("-")[0] in _METHODS}

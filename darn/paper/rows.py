@@ -1,4 +1,4 @@
-"""The paper's tables as data: every figure it prints, and what of ours stands beside it."""
+"""The paper's tables as data: every figure it prints, and which of our rows it is compared with."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ MNIST = "binarized_mnist"
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of a table. `name` is its file's, results/<table>/<name>.json, and its recipe's where it has one."""
+    """One figure of a table; its result is results/<table>/<name>.json, and its recipe, if any, has the same name."""
 
     table: str
     name: str
@@ -17,10 +17,10 @@ class Row:
     nll: float | None = None  # the paper's -log p, nats
     nll_ci95: float | None = None
     bound: float | None = None  # the paper's upper bound on it, nats
-    how: str = "recipe"  # "recipe", "mixture", "rbm", or "quoted": not one of ours
-    components: tuple[int, ...] = ()  # of a mixture: those that validation chooses from
-    base: str | None = None  # the recipe it is made from, if not the one of its own name
-    fields: tuple[tuple[str, object], ...] = ()  # of that recipe, changed
+    how: str = "recipe"  # "recipe", "mixture", "rbm", or "quoted": the paper's only
+    components: tuple[int, ...] = ()  # of a mixture: the numbers that validation chooses from
+    base: str | None = None  # the recipe it starts from, if not the one of its own name
+    fields: tuple[tuple[str, object], ...] = ()  # changed fields of that recipe
     about: bool = False  # printed with an "approximately"
     decimals: int = 2  # as printed
     scoring: tuple[int, int] | None = None  # (samples, repeats), where not the paper's
@@ -41,7 +41,7 @@ _TABLE1 = {
     "EoNADE 1hl (16 ord.)": ("eonade-", "recipe", (13.19, 12.58, 82.31, 9.68, 272.38, 27.31, 46.12, 27.87)),
     "DARN": ("", "recipe", (13.19, 11.91, 81.04, 9.55, 274.68, 28.17, 46.10, 28.83)),
 }
-OURS = "DARN, ours"  # beyond the paper: whatever validation says is best
+OURS = "DARN, ours"  # beyond the paper: the best on validation
 _COMPONENTS = (10, 20, 50, 100, 200, 500)
 
 
@@ -81,7 +81,7 @@ def _table2():
 
 
 def _claims():
-    """Rows that no table has, for what the text says."""
+    """Rows for claims of the text, which no table has."""
     for estimator in ("straight_through", "reinforce", "disarm"):
         fields = (("estimator", estimator), ("n_samples", 1 if estimator == "straight_through" else 2))
         method = f"DARN n_h=500, {estimator}"
@@ -95,7 +95,7 @@ def _figures():
 
 
 PAPER: tuple[Row, ...] = (*_table1(), *_table2(), *_claims(), *_figures())
-NOT_AT_HAND = ("rcv1",)  # data sets of the tables that cannot be had in full
+NOT_AT_HAND = ("rcv1",)  # data sets of the tables that are not available in full
 
 # Section 5.2 on sampling: "2.4 x 10^4 multiplications per sample, ... NADE's of 2.2 x 10^6".
 FDARN_MULTIPLICATIONS, NADE_MULTIPLICATIONS = 2.4e4, 2.2e6

@@ -29,7 +29,7 @@ def recipe_of(row: Row) -> Recipe | None:
     recipe = RECIPES.get(row.base or row.name)
     if recipe is None:
         return None
-    fields = dict(row.fields) | ({} if recipe.data == row.data else {"data": row.data})
+    fields = dict(row.fields) | ({} if recipe.data.source == row.data else {"source": row.data})
     if not fields:
         return recipe
     return dataclasses.replace(override(recipe, fields), paper_nll=row.nll, paper_bound=row.bound)
@@ -141,13 +141,13 @@ class Driver:
         return training["seconds"], notes | {"made": info["made"], "curve": []}
 
     def _mixture(self, row: Row) -> tuple[float, dict]:
-        recipe = Recipe(data=row.data, n_h=(), visible="mixture", promise=f"{row.method}, by EM")
+        recipe = Recipe(description=f"{row.method}, by EM").replace(source=row.data, n_h=(), visible="mixture")
         splits = load_data(recipe)
         x, valid = splits.train.unpack(), splits.valid.unpack()
         began = time.monotonic()
         k, stack = baselines.best_mixture(x, valid, row.components)
         seconds = time.monotonic() - began
-        recipe = dataclasses.replace(recipe, n_components=k)
+        recipe = recipe.replace(n_components=k)
         info = {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made()}
         save_model(model_of(self.results, row), stack, info, dtype="float16")
         return seconds, {"n_components": k, "valid_bound": likelihood.exact(stack, valid).nll}
@@ -172,7 +172,7 @@ class Driver:
             "seed": protocol.seed,
             "training": notes,
             "recipe": run.info["recipe"],
-            **({"active": scoring.active_units(run)} if run.recipe.sparsity and row.keep_model else {}),
+            **({"active": scoring.active_units(run)} if run.recipe.training.sparsity and row.keep_model else {}),
             **({"baselines": scoring.baselines(run.splits())} if row.baselines else {}),
             **made(),
             "precision": provenance.precision(),
@@ -239,7 +239,7 @@ def _rbm_settings(row: Row) -> rbm.Settings:
 
 def _run_rbm(row: Row, results: Path) -> dict:
     settings = _rbm_settings(row)
-    splits = load_data(Recipe(data=row.data))
+    splits = load_data(Recipe().replace(source=row.data))
     x, valid = splits.train.unpack(), splits.valid.unpack()
     began = time.monotonic()
     machine, how = rbm.fit(x, valid, settings)

@@ -59,7 +59,7 @@ def grid(table: str, found: dict[str, dict]) -> tuple[list[str], list[list[str]]
 
 def _has_code(record: dict) -> bool:
     """Whether the model has hidden units: without them the bound is -log p itself."""
-    return bool(record.get("recipe", {}).get("n_h", True))
+    return bool(record.get("recipe", {}).get("architecture", {}).get("n_h", True))
 
 
 def lines(table: str, found: dict[str, dict]) -> list[str]:

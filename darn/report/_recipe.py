@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from darn.config import Architecture, Training
+from darn.runs.fields import fields_of, show_field
 from darn.runs.folder import Run
-from darn.runs.recipe import fields_of, show_field
 
 # A run folder may come from anybody: what its files say is shown as text, cut at this many characters.
 LONGEST = 2000
@@ -41,10 +41,10 @@ class About:
     def __init__(self, run: Run):
         recipe = run.recipe
         self._run = run
-        self.description = text_of(recipe.promise)
+        self.description = text_of(recipe.description)
         self.paper_nll, self.paper_bound = _number(recipe.paper_nll), _number(recipe.paper_bound)
-        self.weighted, self.sparse = bool(recipe.weighted), bool(recipe.sparsity)
-        self.bound_name = text_of(recipe.bound_name)  # of what the kept epoch was chosen by
+        self.weighted, self.sparse = bool(recipe.training.weighted), bool(recipe.training.sparsity)
+        self.bound_name = text_of(recipe.training.bound_name)  # of what the kept epoch was chosen by
         notes, training = _dict(run.info.get("data")), _dict(run.info.get("training"))
         self.data_name, self.sha256 = text_of(notes.get("name")), text_of(notes.get("sha256"))
         rows = notes.get("rows")
@@ -56,8 +56,8 @@ class About:
     def fields(self) -> dict[str, str]:
         """Every field of the recipe as text, the data first."""
         recipe = self._run.recipe
-        names = ["data", *(f.name for f in fields_of())]
-        return {name: text_of(show_field(getattr(recipe, name))) for name in names}
+        names = ["source", *(f.name for f in fields_of())]
+        return {name: text_of(show_field(recipe.value(name))) for name in names}
 
     def field_facts(self) -> list[Fact]:
         """The fields of architecture, training and data; those that differ from the defaults marked."""
@@ -66,13 +66,13 @@ class About:
         return [
             Fact(f.name, text_of(show_field(v)), f.name in plain and v != plain[f.name])
             for f in fields_of()
-            for v in [getattr(recipe, f.name)]
+            for v in [recipe.value(f.name)]
         ]
 
     def data_facts(self) -> list[Fact]:
         counts = " / ".join(f"{n:,}" for n in self.rows)
         found = {
-            "data": text_of(self._run.recipe.data),
+            "data": text_of(self._run.recipe.data.source),
             "sha256": self.sha256,
             "rows": f"{counts} (training / validation / test)" if counts else "",
             "binarised by": self.binarize,

@@ -1,6 +1,7 @@
-"""Baselines that need no gradient: independent Bernoullis, and a mixture of them by EM. Each is a `Stack`."""
+"""Baselines without gradients: independent Bernoullis, and a mixture of them by EM. Each is a `Stack`."""
 
 from functools import partial
+from operator import itemgetter
 
 import equinox as eqx
 import jax
@@ -16,11 +17,22 @@ from darn.zoo import build, mixture
 
 
 def independent(x: np.ndarray) -> Stack:
-    """One Bernoulli a column, with the mean of the training rows and one imaginary row of each value."""
+    """One Bernoulli per column, smoothed by one imaginary row of zeros and one of ones.
+
+    Args:
+        x: Training rows, (N, n) of 0 and 1.
+
+    Returns:
+        A stack without hidden layers.
+    """
     mean = (x.sum(axis=0) + 1) / (len(x) + 2)
     stack = build(Architecture(n_h=(), visible="factorial"), x.shape[1], key=jax.random.key(0))
     a = jnp.asarray(np.log(mean / (1 - mean)), jnp.float32)
-    return eqx.tree_at(lambda m: m.decoder[0].layer.b, stack, a)
+    return eqx.tree_at(_biases, stack, a)
+
+
+def _biases(stack):
+    return stack.decoder[0].layer.b
 
 
 def independent_nll(train: Rows, x: np.ndarray) -> float:
@@ -52,11 +64,22 @@ def _mean_log_prob(log_pi, p, x):
 
 
 def em_mixture(x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int = 0, strength: float = 1.0) -> Stack:
-    """A mixture of K Bernoullis by EM, stopped where the validation rows say."""
+    """A mixture of Bernoullis by EM, stopped when the validation rows improve no more.
+
+    Args:
+        x: Training rows, (N, n) of 0 and 1.
+        valid: Validation rows.
+        n_components: Components of the mixture.
+        seed: Of the rows at which the components start.
+        strength: Imaginary rows by which each component is shrunk towards the column means.
+
+    Returns:
+        A stack of one mixture layer.
+    """
     rows, held = jnp.asarray(x, jnp.float32), jnp.asarray(valid, jnp.float32)
     mean = (rows.sum(axis=0) + 1) / (len(rows) + 2)
     start = np.random.RandomState(seed).choice(len(x), n_components, replace=n_components > len(x))
-    p = 0.5 * mean[None] + 0.5 * jnp.clip(rows[start], 0.05, 0.95)  # each begins at a row, blurred towards the mean
+    p = 0.5 * mean[None] + 0.5 * jnp.clip(rows[start], 0.05, 0.95)  # each starts at a row, halfway to the mean
     log_pi = jnp.full(n_components, -jnp.log(n_components))
     best = (-np.inf, log_pi, p)
     since = 0
@@ -64,19 +87,32 @@ def em_mixture(x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int
         log_pi, p = _em(log_pi, p, rows, mean, strength, 10)
         score = float(_mean_log_prob(log_pi, p, held))
         since = 0 if score > best[0] + 1e-4 else since + 1
-        best = max(best, (score, log_pi, p), key=lambda b: b[0])
+        best = max(best, (score, log_pi, p), key=itemgetter(0))
     _, log_pi, p = best
     stack = mixture(x.shape[1], n_components, key=jax.random.key(0))
-    where = lambda m: (m.decoder[0].layer.pi, m.decoder[0].layer.B)  # noqa: E731
-    return eqx.tree_at(where, stack, (log_pi, jnp.log(p) - jnp.log1p(-p)))
+    return eqx.tree_at(_mixture_weights, stack, (log_pi, jnp.log(p) - jnp.log1p(-p)))
+
+
+def _mixture_weights(stack):
+    return stack.decoder[0].layer.pi, stack.decoder[0].layer.B
 
 
 def best_mixture(x: np.ndarray, valid: np.ndarray, sizes=(10, 20, 50, 100, 200), *, seed: int = 0) -> tuple[int, Stack]:
-    """(K, the mixture): the number of components that the validation rows like best."""
-    found = []
+    """The mixture of the size that is best on validation rows.
+
+    Args:
+        x: Training rows, (N, n) of 0 and 1.
+        valid: Validation rows.
+        sizes: Numbers of components to try.
+        seed: Of each mixture.
+
+    Returns:
+        (number of components, the mixture).
+    """
+    scored = []
     for k in [k for k in sizes if k <= len(x)] or [1]:
         stack = em_mixture(x, valid, k, seed=seed)
         score = jax.vmap(stack.log_p)(jnp.asarray(valid, jnp.float32)).mean()
-        found.append((float(score), k, stack))
-    _, k, stack = max(found, key=lambda f: f[0])
+        scored.append((float(score), k, stack))
+    _, k, stack = max(scored, key=itemgetter(0))
     return k, stack

@@ -1,10 +1,11 @@
-"""What to build and how to train it where nobody says: a rule from the size of the data.
+"""The architecture and training of a recipe that does not state them: a rule from the size of the data.
 
 The constants were chosen on the validation rows of Adult, Mushrooms, DNA, OCR letters and Web.
 """
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from darn.config import Architecture, Training
@@ -12,7 +13,7 @@ from darn.config import Architecture, Training
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """What suits data of `rows` rows or more, and of no more than `columns` columns."""
+    """The fields for data of at least `rows` rows and at most `columns` columns."""
 
     rows: int
     columns: float
@@ -20,9 +21,9 @@ class Size:
     n_d: int
     n_nade: int  # hidden units of a NADE visible layer; 0: a linear one
     lr: float
-    steps: int  # at least
-    epochs: int  # at least
-    decay: float  # weight decay of up to 20,000 rows; of more, the less the more they are
+    steps: int  # the least number of steps
+    epochs: int  # the least number of epochs
+    decay: float  # weight decay for up to 20,000 rows; for more rows it falls in proportion
 
 
 SIZES = (
@@ -34,7 +35,7 @@ SIZES = (
     # small enough for an exact sum over the codes
     Size(0, math.inf, n_h=8, n_d=32, n_nade=0, lr=2e-3, steps=300, epochs=1, decay=2e-3),
 )
-LOOKS = 25  # at the validation rows, over a whole training
+VALIDATIONS = 25  # over a whole training
 
 
 def _size(n_rows: int, n_columns: int, nade: bool) -> Size:
@@ -44,7 +45,13 @@ def _size(n_rows: int, n_columns: int, nade: bool) -> Size:
 def architecture(n_rows: int, n_columns: int, *, nade: bool = True) -> Architecture:
     """One stochastic layer under an autoregressive prior, over an autoregressive visible layer: Section 5.1.
 
-    `nade`: whether that layer may be a NADE.
+    Args:
+        n_rows: Training rows.
+        n_columns: Visible units.
+        nade: Whether the visible layer may be a NADE.
+
+    Returns:
+        The architecture for data of this size.
     """
     s = _size(n_rows, n_columns, nade)
     shape = Architecture(n_h=(s.n_h,), n_d=(s.n_d,), visible="linear")
@@ -55,7 +62,17 @@ BATCH = 128
 
 
 def training(n_rows: int, n_columns: int, batch: int = BATCH, *, nade: bool = True) -> Training:
-    """One learning-rate curve down to nothing, and the weights that validated best along it."""
+    """A learning rate that falls to zero along a cosine, keeping the weights that validate best along the way.
+
+    Args:
+        n_rows: Training rows.
+        n_columns: Visible units.
+        batch: Rows in a minibatch.
+        nade: Whether the visible layer may be a NADE.
+
+    Returns:
+        The training for data of this size.
+    """
     s = _size(n_rows, n_columns, nade)
     rows = max(n_rows, batch)  # few rows are one batch
     epochs = max(math.ceil(s.steps * batch / rows), s.epochs)
@@ -65,20 +82,29 @@ def training(n_rows: int, n_columns: int, batch: int = BATCH, *, nade: bool = Tr
         batch=batch,
         epochs=epochs,
         weight_decay=s.decay * min(1, 20_000 / rows),
-        # Half the squared columns are autoregressive weights. Their price follows how many there are for each row
-        # to settle: 2e-3 on DNA (180 columns, 1,260 rows), 1e-4 on Adult (123, 4,500), next to nothing on OCR.
+        # There are half as many autoregressive weights as columns squared. The penalty follows how many of them each
+        # row has to determine: 2e-3 on DNA (180 columns, 1,260 rows), 1e-4 on Adult (123, 4,500), almost 0 on OCR.
         l1=20 * n_columns / rows**2,
         average=0.99,
-        validate_every=max(epochs // LOOKS, 1),
+        validate_every=max(epochs // VALIDATIONS, 1),
         patience=0,
     )
 
 
-def fields(n_rows: int, n_columns: int, given: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's fields: those given, and for the others what suits data of this size."""
+def fields(n_rows: int, n_columns: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a recipe for data of one's own.
+
+    Args:
+        n_rows: Training rows.
+        n_columns: Visible units.
+        given: Fields that are settled, by name.
+
+    Returns:
+        All fields of architecture and training: those given, and for the others what suits data of this size.
+    """
     nade = given.get("visible", "nade") == "nade"
-    automatic = dataclasses.asdict(architecture(n_rows, n_columns, nade=nade))
-    automatic |= dataclasses.asdict(training(n_rows, n_columns, given.get("batch", BATCH), nade=nade))
+    automatic = vars(architecture(n_rows, n_columns, nade=nade))
+    automatic = automatic | vars(training(n_rows, n_columns, given.get("batch", BATCH), nade=nade))
     if "epochs" in given:
-        automatic["validate_every"] = max(given["epochs"] // LOOKS, 1)
-    return automatic | given
+        automatic["validate_every"] = max(given["epochs"] // VALIDATIONS, 1)
+    return automatic | dict(given)

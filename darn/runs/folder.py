@@ -1,25 +1,31 @@
-"""Run folders: a recipe carried out, and what was left behind for later commands."""
+"""Run folders: a recipe carried out, and what it leaves behind for later commands."""
 
 import contextlib
+import dataclasses
+import functools
 import json
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from darn import data
+from darn.config import Architecture
 from darn.errors import DarnError, FormatError
-from darn.files import atomic, cannot_write
+from darn.files import atomic
 from darn.model import Stack
 from darn.model_file import load_model
 from darn.runs import defaults, pretrained
+from darn.runs.fields import fields_of, show_field
+from darn.runs.jsonable import FieldError
+from darn.runs.lock import is_unused, locked
 from darn.runs.provenance import command, commit, device, versions
-from darn.runs.recipe import Recipe, fields_of, override, show_field
-from darn.training import Fit, compiling, fit
+from darn.runs.recipe import Recipe, override
+from darn.training import Fit, Make, compiling, fit
 from darn.zoo import build
 
 
@@ -34,11 +40,13 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int] | None:
+        """Rows and columns of the images that the model is of, if it is of images."""
         shape = self.info["data"].get("shape")
         return tuple(shape) if shape else None
 
     @property
     def columns(self) -> list[str] | None:
+        """The names of the visible units, if they have names."""
         return self.info["data"].get("columns")
 
     @property
@@ -47,40 +55,70 @@ class Run:
         table = self.info["data"].get("table")
         return data.Schema.from_json(table) if table else None
 
+    @functools.cached_property
+    def _all_data(self) -> data.Splits:
+        return read_data(self.recipe, self.schema)
+
     def splits(self) -> data.Splits:
-        """The data the model was trained on."""
-        return load_data(self.recipe)
+        """The data the model was trained on; read once, however often they are asked for."""
+        return limit(self._all_data, self.recipe)
 
     def rows(self, source: str | None = None, split: str | None = None, *, delimiter: str | None = None) -> data.Rows:
-        """Rows to score or encode: a file or set, or if none is given the test rows of the model's own data."""
-        r, known = self.recipe, self.info["data"]
-        if source is None and not r.data:
-            raise DarnError(f"{self.path} was saved without its data: name the rows to use")
-        classes = known.get("classes")
-        # The published sets are checked when read; of a user's file only the checksum shows a change.
-        if source is None and r.data not in data.names() and self.splits().sha256 != known.get("sha256"):
-            raise DarnError(
-                f"{r.data} has changed since the model was trained on it, so that its test rows may be training rows: "
-                "name the rows to use"
-            )
-        rows = data.load_rows(
-            r.data if source is None else source,
-            n=self.model.n_x,
-            split=split or ("test" if source is None else None),
-            binarize=r.binarize,
-            threshold=r.threshold,
-            seed=r.seed,
-            labels=r.labels,
-            classes=tuple(classes) if classes else None,
-            columns=replace(_columns(r), schema=self.schema, delimiter=delimiter),
-        )
+        """Rows to score or encode.
+
+        Args:
+            source: A file or a known set; None for the data that the model was trained on.
+            split: "train", "valid" or "test". Default: the test rows of the model's own data or of a known set, and
+                all rows of a file.
+            delimiter: Between the cells of a text table; None to find it out.
+
+        Returns:
+            Rows as wide as the model, with the context it was trained with.
+
+        Raises:
+            DarnError: The rows do not suit the model, or its own data have changed.
+        """
+        rows = self._own_rows(split or "test") if source is None else self._other_rows(source, split, delimiter)
         given = 0 if rows.context is None else rows.context.shape[1]
         if given != self.model.n_context:
             raise DarnError(
-                f"{source or r.data} comes with {given} context columns, but the model was trained "
+                f"{source or self.recipe.data.source} has {given} context columns, but the model was trained "
                 f"with {self.model.n_context}: give rows like those it was trained on"
             )
         return rows
+
+    def _own_rows(self, split: str) -> data.Rows:
+        options, known = self.recipe.data, self.info["data"]
+        if not options.source:
+            raise DarnError(f"{self.path} was saved without its data: name the rows to use")
+        # The published sets are checked when read; a change of a user's file shows in its checksum only.
+        if options.source not in data.names() and self._all_data.sha256 != known.get("sha256"):
+            raise DarnError(
+                f"{options.source} has changed since the model was trained on it, so its test rows may be training "
+                "rows: restore that file, or score rows that you name (`darn eval RUN ROWS`, `Run.rows(source)`)"
+            )
+        if split == "train" and self._all_data.train.grey and options.binarize == "dynamic":
+            return self._other_rows(options.source, split)  # as bits, where training draws them anew at every step
+        if split not in ("train", "valid", "test"):
+            raise DarnError(f"there is no split {split!r}: choose train, valid or test")
+        rows = getattr(self._all_data, split)
+        if rows.n != self.model.n_x:
+            raise DarnError(f"{options.source} has {rows.n} columns, but the model has {self.model.n_x}")
+        return rows
+
+    def _other_rows(self, source: str, split: str | None, delimiter: str | None = None) -> data.Rows:
+        options, classes = self.recipe.data, self.info["data"].get("classes")
+        return data.load_rows(
+            source,
+            n=self.model.n_x,
+            split=split,
+            binarize=options.binarize,
+            threshold=options.threshold,
+            seed=self.recipe.training.seed,
+            labels=options.labels,
+            classes=tuple(classes) if classes else None,
+            columns=dataclasses.replace(_columns(self.recipe, self.schema), delimiter=delimiter),
+        )
 
 
 def load(path: str | Path) -> Run:
@@ -98,34 +136,68 @@ def load(path: str | Path) -> Run:
     if not path.exists():
         path = pretrained.find(str(path))
     model, info = load_model(path)
-    info = {"recipe": Recipe(data="").to_json(), "data": {}} | info
+    info = {"recipe": Recipe().replace(source="").to_json(), "data": {}} | info
     if not all(isinstance(info[k], dict) for k in ("recipe", "data")):
         raise FormatError(f"{path} carries a damaged recipe: it was not written by darn")
-    return Run(path, model, Recipe.from_json(info["recipe"]), info)
+    try:
+        return Run(path, model, Recipe.from_json(info["recipe"]), info)
+    except DarnError as e:
+        raise FormatError(f"{path}: {e}") from e
+
+
+def read_data(recipe: Recipe, schema: data.Schema | None = None) -> data.Splits:
+    """All of the recipe's data, made binary as it says.
+
+    Args:
+        recipe: Names the data and how to read them.
+        schema: How a table's columns become units, where a trained model has settled it.
+
+    Returns:
+        The three splits, whole: `limit` keeps as many rows as the recipe asks for.
+    """
+    options = recipe.data
+    return data.load(
+        options.source,
+        binarize=options.binarize,
+        threshold=options.threshold,
+        seed=recipe.training.seed,
+        labels=options.labels,
+        columns=_columns(recipe, schema),
+    )
+
+
+def limit(splits: data.Splits, recipe: Recipe) -> data.Splits:
+    """The splits with no more training and validation rows than the recipe asks for."""
+    n = recipe.data.n_rows
+    if not n:
+        return splits
+    return dataclasses.replace(splits, train=splits.train.subsample(n), valid=splits.valid.subsample(n))
 
 
 def load_data(recipe: Recipe) -> data.Splits:
-    """The recipe's data, made binary as it says, and no more of them than it says."""
-    splits = data.load(
-        recipe.data,
-        binarize=recipe.binarize,
-        threshold=recipe.threshold,
-        seed=recipe.seed,
-        labels=recipe.labels,
-        columns=_columns(recipe),
-    )
-    subsample = lambda rows: rows.subsample(recipe.n_rows or len(rows))  # noqa: E731
-    return replace(splits, train=subsample(splits.train), valid=subsample(splits.valid))
+    """The data that the recipe trains on: `read_data`, then `limit`."""
+    return limit(read_data(recipe), recipe)
 
 
-def sized(recipe: Recipe, given: dict) -> Recipe:
-    """The recipe of one's own data, what is not `given` chosen by their size."""
-    train = load_data(recipe).train
+def sized(recipe: Recipe, given: Mapping[str, Any], splits: data.Splits) -> Recipe:
+    """The recipe for data of one's own, where fields that nobody gave follow from the size of the data.
+
+    Args:
+        recipe: Has the fields in `given` already.
+        given: Those fields, by name.
+        splits: The data, whole.
+
+    Returns:
+        The recipe with the other fields chosen.
+    """
+    train = limit(splits, recipe).train
     return override(recipe, defaults.fields(len(train), train.n, given))
 
 
-def _columns(recipe: Recipe) -> data.Columns:
-    return data.Columns(recipe.categorical, recipe.drop, recipe.weights)
+def _columns(recipe: Recipe, schema: data.Schema | None) -> data.Columns:
+    options = recipe.data
+    columns = data.Columns(options.categorical, options.drop, options.weights, delimiter=options.delimiter)
+    return columns if schema is None else dataclasses.replace(columns, schema=schema)
 
 
 def describe_data(splits: data.Splits) -> dict:
@@ -143,8 +215,8 @@ def describe_data(splits: data.Splits) -> dict:
     }
 
 
-def maker(splits: data.Splits) -> Callable[[Recipe, PRNGKeyArray], Stack]:
-    """What builds a recipe's fresh model for these data, the visible biases at the training rows' means."""
+def maker(splits: data.Splits) -> Make:
+    """The function that builds a fresh model for these data, its visible biases at the training rows' means."""
     train = splits.train
     options = {
         "n_context": 0 if train.context is None else train.context.shape[1],
@@ -153,10 +225,10 @@ def maker(splits: data.Splits) -> Callable[[Recipe, PRNGKeyArray], Stack]:
         "groups": None if splits.schema is None else splits.schema.groups,
     }
 
-    def make(recipe: Recipe, key: PRNGKeyArray) -> Stack:
+    def make(architecture: Architecture, key: PRNGKeyArray) -> Stack:
         # Most pixels of a screen never change: at one in a thousand each, they alone would cost more than the game.
-        rarest = 1 / (len(train) + 2) if recipe.is_local else 1e-3
-        return build(recipe, train.n, **options, rarest=rarest, key=key)
+        rarest = 1 / (len(train) + 2) if architecture.is_local else 1e-3
+        return build(architecture, train.n, **options, rarest=rarest, key=key)
 
     return make
 
@@ -165,78 +237,125 @@ def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
     """Fresh weights for the recipe."""
     make = maker(splits)
     # As one program: weight by weight, every new shape would compile several small ones.
-    start = jax.jit(lambda key: make(recipe, key), compiler_options=compiling(0))
-    return start(jax.random.key(recipe.seed))
+    start = jax.jit(lambda key: make(recipe.architecture, key), compiler_options=compiling(0))
+    return start(jax.random.key(recipe.training.seed))
 
 
-def train(recipe: Recipe, out: str | Path, *, resume: bool = False, progress: bool = True) -> Fit:
-    """Carries out a recipe into the folder `out`: recipe.json, metrics.jsonl, model and checkpoint."""
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    splits: data.Splits | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Fit:
+    """Carries out a recipe into a folder: recipe.json, metrics.jsonl, model.safetensors and checkpoint.safetensors.
+
+    Args:
+        recipe: What to train.
+        out: The folder; unused, or with `resume` that of an interrupted run of the same recipe.
+        splits: The recipe's data as `read_data` gave them, if they have been read already.
+        resume: Continue the run in `out` as if it had never stopped.
+        progress: Show a progress bar.
+
+    Returns:
+        The trained model and how training went.
+
+    Raises:
+        DarnError: The folder is in use, the data are at fault, or the run to resume is another one.
+    """
     out = Path(out)
-    if out.exists() and not resume:
-        raise DarnError(f"{out} exists already: choose another --out, or continue it with --resume")
-    before = _started(out) if resume else None
-    if before is not None:
-        _check_same(recipe, Recipe.from_json(before["recipe"]), out)
-    splits = load_data(recipe)  # before anything is written: bad data leaves nothing behind
+    before = _read_started(recipe, out) if resume else None
+    if not resume:
+        _check_unused(out)
+    # Read before anything is written, so that bad data leave nothing behind.
+    splits = limit(read_data(recipe) if splits is None else splits, recipe)
     if before is not None and before["data"].get("sha256") != splits.sha256:
-        raise DarnError(f"{recipe.data} has changed since {out} was started: start another run with another --out")
+        raise DarnError(
+            f"{recipe.data.source} has changed since {out} was started: start another run in another folder"
+        )
     model = new_model(recipe, splits)
+    created = [p for p in (out, *out.parents) if not p.exists()]
+    with locked(out):
+        if not resume:
+            _check_unused(out)  # another process may have started a run there meanwhile
+        try:
+            return _train(recipe, out, model, splits, before, progress)
+        except BaseException:
+            # A folder in which nothing was learned would only be in the way of the next try.
+            if not resume and not (out / "model.safetensors").exists():
+                _discard(out, created)
+            raise
+
+
+def _train(recipe: Recipe, out: Path, model: Stack, splits: data.Splits, before: dict | None, progress: bool) -> Fit:
     made = {"command": command(), "commit": commit(), "versions": versions(), "device": device()}
     info = before or {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made}
-    new = [p for p in (out, *out.parents) if not p.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise DarnError(cannot_write(out, e)) from e
-    try:
-        if not resume:
-            with atomic(out / "recipe.json") as f:
-                f.write_text(json.dumps(info, indent=1) + "\n")
-        return fit(
-            model,
-            splits.train,
-            splits.valid,
-            recipe,
-            folder=out,
-            info=info,
-            resume=resume,
-            dynamic=recipe.binarize == "dynamic" and splits.train.grey,
-            progress=progress,
-        )
-    except BaseException:
-        # A folder in which nothing was learned would only be in the way of the next try.
-        if not resume and not (out / "model.safetensors").exists():
-            shutil.rmtree(out, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                for folder in new[1:]:
-                    folder.rmdir()
-        raise
+    if before is None:
+        with atomic(out / "recipe.json") as f:
+            f.write_text(json.dumps(info, indent=1) + "\n")
+    return fit(
+        model,
+        splits.train,
+        splits.valid,
+        recipe.training,
+        folder=out,
+        info=info,
+        resume=before is not None,
+        dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
+        progress=progress,
+    )
 
 
-def _started(out: Path) -> dict:
-    """What the run in `out` was started with."""
+def _check_unused(out: Path) -> None:
+    if not is_unused(out):
+        raise DarnError(f"{out} exists already: choose another folder, or resume the run in it")
+
+
+def _discard(out: Path, created: list[Path]) -> None:
+    """Removes what a failed start has written, and the folders it made."""
+    with contextlib.suppress(OSError):
+        for path in out.iterdir():
+            path.unlink()
+        for folder in created:
+            folder.rmdir()
+
+
+def _read_started(recipe: Recipe, out: Path) -> dict:
+    """What the run in `out` was started with, if that is the recipe."""
     saved = out / "recipe.json"
     if not saved.exists():
         if out.exists():
             raise DarnError(f"{out} is not a run folder: there is no recipe.json in it to resume")
         raise DarnError(f"there is no run {out} to resume")
     try:
-        before = json.loads(saved.read_text())
-        return {"recipe": before["recipe"], "data": before["data"], "made": before["made"]}
-    except (ValueError, KeyError, TypeError) as e:
-        raise DarnError(f"{saved} is damaged: start the run again under another --out") from e
+        read = json.loads(saved.read_text())
+        before = {k: read[k] for k in ("recipe", "data", "made")}
+        if not all(isinstance(v, dict) for v in before.values()):
+            raise ValueError("not a run's recipe.json")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+        raise DarnError(f"{saved} is damaged: start the run again in another folder") from e
+    try:
+        started = Recipe.from_json(before["recipe"])
+    except DarnError as e:
+        raise DarnError(f"{saved}: {e}") from e
+    _check_same(recipe, started, out)
+    return before
 
 
 def _check_same(recipe: Recipe, before: Recipe, out: Path) -> None:
-    """Resuming means the same run: a changed field would be another one."""
-    if before.data != recipe.data:
-        raise DarnError(f"{out} was started on {before.data}, not on {recipe.data}: choose another --out")
+    """Resuming means the same run: a changed field would make it another one."""
+    if before.data.source != recipe.data.source:
+        raise DarnError(
+            f"{out} was started on {before.data.source}, not on {recipe.data.source}: choose another folder"
+        )
     for f in fields_of():
-        old, new = (show_field(getattr(r, f.name)) for r in (before, recipe))
+        old, new = (show_field(r.value(f.name)) for r in (before, recipe))
         if old != new and f.name != "checkpoint_every":
-            raise DarnError(
-                f"{out} was started with --{f.name} {old}, not {new}: resume it with the same fields, "
-                "or start another run with another --out"
+            raise FieldError(
+                f"{out} was started with {f.name} {old}, not {new}: resume it with the same fields, "
+                "or start another run in another folder",
+                f.name,
             )
 
 

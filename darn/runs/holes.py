@@ -71,12 +71,12 @@ def hide(run: Run, source: str | None, split: str | None, every: int, what: str,
     rows = run.rows(source, split, delimiter=delimiter).take(slice(None, None, every))
     x, context = scored_rows(rows)
     units = hidden_units(run, what)
-    path = run.recipe.data if source is None else source
+    path = run.recipe.data.source if source is None else source
     holes = Holes(x, np.broadcast_to(units, x.shape), context)
     if run.schema is None or not is_table(path):
         return holes
     own = "test" if source is None else None
-    table = read_table(path, delimiter=delimiter, split=split or own, seed=run.recipe.seed).take(
+    table = read_table(path, delimiter=delimiter, split=split or own, seed=run.recipe.training.seed).take(
         slice(None, None, every)
     )
     gone = set(_owners(run)[units].tolist())

@@ -122,15 +122,16 @@ def describe() -> list[dict]:
         except FormatError:  # the folder holds other files as well
             continue
         recipe, data = info.get("recipe", {}), info.get("data", {})
+        how = recipe.get("training", {})
         out.append(
             {
                 "name": name,
                 "data": data.get("name"),
                 "columns": data.get("n"),
-                "n_h": recipe.get("n_h"),
+                "n_h": recipe.get("architecture", {}).get("n_h"),
                 "valid_bound": info.get("training", {}).get("valid_bound"),
-                "encodings": recipe.get("n_samples", 1) if recipe.get("weighted") else 1,  # that the bound is of
-                "about": recipe.get("promise", ""),
+                "encodings": how.get("n_samples", 1) if how.get("weighted") else 1,  # that the bound is of
+                "about": recipe.get("description", ""),
                 "path": str(path),
                 "bytes": path.stat().st_size,
             }

@@ -10,20 +10,21 @@ from pathlib import Path
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result may depend on."""
-    found = {"python": platform.python_version()}
+    """The versions of the packages that a result may depend on."""
+    versions = {"python": platform.python_version()}
     for name in ("darn", "jax", "jaxlib", "equinox", "optax", "numpy"):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, marked where files have changed.
+    """The commit of the checkout that this package runs from, with "+changes" where files differ from it.
 
-    Outside of a checkout (a copy sent to another machine) it is what DARN_COMMIT says, or None.
+    Returns:
+        Outside of a checkout, the variable DARN_COMMIT, or None.
     """
     here = Path(__file__).resolve().parent.parent.parent
     elsewhere = os.environ.get("DARN_COMMIT")
@@ -37,7 +38,7 @@ def commit() -> str | None:
         head = git("rev-parse", "HEAD")
         if head.returncode:
             return elsewhere
-        # results/ apart: what it holds is written by these programs, row after row
+        # without results/, which these programs write row by row
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results").stdout.strip()
         return head.stdout.strip() + ("+changes" if changed else "")
     except (OSError, subprocess.SubprocessError):

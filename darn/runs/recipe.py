@@ -1,185 +1,184 @@
-"""What a recipe is, and how its fields are changed from the command line."""
+"""A recipe: data, architecture and training of one model under one name."""
 
 import dataclasses
 import difflib
 import json
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from darn.config import Architecture, Training, option
+from darn.config import Architecture, DataOptions, LocalLayer, Training
 from darn.errors import DarnError
+from darn.runs.jsonable import FieldError, check_values, decode
 
-BINARIZE = ("threshold", "static", "dynamic", "intensity")
+PARTS = {"architecture": Architecture, "training": Training, "data": DataOptions}
+_PART_OF = {f.name: part for part, kind in PARTS.items() for f in dataclasses.fields(kind)}
+_PROSE = ("description", "paper_nll", "paper_bound")
 
 
 @dataclass(frozen=True)
-class Recipe(Architecture, Training):
-    """Data, architecture and training of one model; every field can be overridden from the command line."""
+class Recipe:
+    """Data, architecture and training of one model, what it is for, and the paper's figures for it.
 
-    data: str = option("digits", "a data set's name, or a file or folder of one's own")
-    binarize: str | None = option(None, "how non-binary data become binary", BINARIZE)
-    threshold: float = option(0.5, "with binarize=threshold: the intensity from which a unit is on")
-    labels: str | None = option(None, "the column to take out as class label and give to every conditional")
-    categorical: str | None = option(None, "of a table: 'auto', or the columns to take as categories, by name")
-    drop: str | None = option(None, "of a table: columns to leave out, by name")
-    weights: str | None = option(None, "of a table: the column that says how much each row counts in training")
-    n_rows: int = option(0, "train on no more than so many rows, drawn at random, and validate likewise; 0: on all")
-    promise: str = option("", "what the recipe is for: the paper's row, its number, ours")
-    paper_nll: float | None = option(None, "the paper's -log p on the test rows, nats")
-    paper_bound: float | None = option(None, "the paper's bound on the test rows, nats")
+    No two parts have a field of the same name, so that `value`, `replace` and the command line go by field name alone.
+    """
+
+    architecture: Architecture = field(default_factory=Architecture)
+    training: Training = field(default_factory=Training)
+    data: DataOptions = field(default_factory=DataOptions)
+    description: str = ""  # the paper's row and its number, or what else the recipe is for
+    paper_nll: float | None = None  # the paper's -log p on the test rows, nats
+    paper_bound: float | None = None  # the paper's bound on the test rows, nats
+
+    def value(self, name: str) -> Any:
+        """The value of a field of any part, such as `recipe.value("lr")`."""
+        return getattr(getattr(self, part_of(name)), name)
+
+    def replace(self, **fields: Any) -> "Recipe":
+        """The recipe with fields changed, each by its own name: `recipe.replace(n_h=(8,), lr=1e-3)`.
+
+        Args:
+            **fields: Fields of any part, or `description`, `paper_nll`, `paper_bound`.
+
+        Returns:
+            The new recipe, unchecked; `override` also checks it.
+        """
+        own = {k: v for k, v in fields.items() if k in _PROSE}
+        by_part: dict[str, dict] = {}
+        for name, value in fields.items():
+            if name not in own:
+                by_part.setdefault(part_of(name), {})[name] = value
+        parts = {part: dataclasses.replace(getattr(self, part), **values) for part, values in by_part.items()}
+        return dataclasses.replace(self, **parts, **own)
 
     def tiny(self) -> "Recipe":
         """The same recipe at a size that runs in seconds anywhere; for trying things out, not for its numbers."""
-        small = lambda v: tuple(min(n, 8) for n in v)  # noqa: E731
-        return dataclasses.replace(
-            self,
-            n_h=small(self.n_h)[:3],
-            n_d=small(self.n_d),
-            encoder_d=None if self.encoder_d is None else small(self.encoder_d),
-            decoder_d=None if self.decoder_d is None else small(self.decoder_d),
-            n_nade=small(self.n_nade),
-            n_orderings=min(self.n_orderings, 2),
-            n_components=min(self.n_components, 4),
-            local=tuple(min(v, 4) if i % 3 == 2 else v for i, v in enumerate(self.local)),
-            local_h=tuple(min(v, 2) if i % 3 == 2 else v for i, v in enumerate(self.local_h)),
-            n_rows=min(self.n_rows or 1000, 1000),
+        a = self.architecture
+        return self.replace(
+            n_h=_at_most(8, a.n_h)[:3],
+            n_d=_at_most(8, a.n_d),
+            encoder_d=None if a.encoder_d is None else _at_most(8, a.encoder_d),
+            decoder_d=None if a.decoder_d is None else _at_most(8, a.decoder_d),
+            n_nade=_at_most(8, a.n_nade),
+            n_orderings=min(a.n_orderings, 2),
+            n_components=min(a.n_components, 4),
+            local=_fewer_filters(4, a.local),
+            local_h=_fewer_filters(2, a.local_h),
+            n_rows=min(self.data.n_rows or 1000, 1000),
             epochs=2,
             validate_every=1,
         )
 
     def to_json(self) -> dict:
-        """As plain JSON values."""
+        """The recipe as plain JSON values, nested as the parts are."""
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @staticmethod
-    def from_json(values: dict) -> "Recipe":
-        """The inverse of `to_json`; fields this version does not know are an error, missing ones take defaults."""
-        known = {f.name: f for f in dataclasses.fields(Recipe)}
-        extra = sorted(set(values) - set(known))
-        if extra:
-            raise DarnError(f"the recipe has a field this darn does not know, {extra[0]!r}: upgrade darn")
-        fixed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        return Recipe(**fixed)
+    def from_json(values: Any) -> "Recipe":
+        """The inverse of `to_json`.
+
+        Args:
+            values: What `json.loads` gave.
+
+        Returns:
+            The recipe; missing fields take their defaults.
+
+        Raises:
+            DarnError: A field is unknown, of the wrong type or out of range.
+        """
+        try:
+            return decode(Recipe, values, "the recipe")
+        except FieldError as e:
+            raise DarnError(f"not a readable recipe: {e}") from e
 
 
-# Set by the recipe's author, not from the command line.
-_PROSE = ("promise", "paper_nll", "paper_bound", "data")
+def _at_most(n: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(min(size, n) for size in sizes)
 
 
-def fields_of() -> list[dataclasses.Field]:
-    """The fields that the command line offers."""
-    return [f for f in dataclasses.fields(Recipe) if f.name not in _PROSE]
+def _fewer_filters(n: int, layers: tuple[LocalLayer, ...]) -> tuple[LocalLayer, ...]:
+    return tuple(dataclasses.replace(layer, filters=min(layer.filters, n)) for layer in layers)
 
 
-def parse_field(name: str, text: str):
-    """The value of field `name` from its text: '500', '80x12' or '200,100' for units, '' for none."""
-    f = next((f for f in fields_of() if f.name == name), None)
-    if f is None:
-        near = difflib.get_close_matches(name, [f.name for f in fields_of()], n=1)
-        hint = f"did you mean --{near[0]}?" if near else "`darn train --help` lists the fields"
-        raise DarnError(f"there is no field --{name}: {hint}")
-    kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
-    choices = f.metadata["choices"]
-    try:
-        if "None" in kind and text.lower() == "none":
-            return None
-        if "tuple" in kind:
-            return _units(text)
-        if kind == "bool":
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-        value = {"int": int, "float": float}.get(kind, str)(text)
-    except (ValueError, KeyError):
-        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(
-            kind, "unit counts such as 500, 200,100 or 80x12"
-        )
-        raise DarnError(f"--{name} takes {expected}, not {text!r}") from None
-    if choices and value not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise DarnError(f"--{name} is one of {', '.join(choices)}, not {text!r}{hint}")
-    return value
+def part_of(name: str) -> str:
+    """The part of a recipe that has the field: "architecture", "training" or "data"."""
+    if name not in _PART_OF:
+        near = difflib.get_close_matches(name, _PART_OF, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`darn recipes NAME` lists the fields of a recipe"
+        raise FieldError(f"there is no field {name}: {hint}", name, *near)
+    return _PART_OF[name]
 
 
-def show_field(value) -> str:
-    """A field's value as the command line takes it: the inverse of `parse_field`."""
-    if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "''"
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+def override(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with some fields changed, checked as a whole.
 
+    Args:
+        recipe: Any recipe.
+        values: New values by field name.
 
-def _units(text: str) -> tuple[int, ...]:
-    out: list[int] = []
-    for part in filter(None, text.replace(" ", "").split(",")):
-        size, x, times = part.partition("x")
-        numbers = int(size), int(times if x else 1)
-        if min(numbers) < 1:
-            raise ValueError(text)
-        out += [numbers[0]] * numbers[1]
-    return tuple(out)
+    Returns:
+        The changed recipe.
 
-
-# (field, holds, what it must be): what no type can say.
-_RANGES = [
-    ("lr", lambda v: 0 < v < math.inf, "above 0"),
-    ("batch", lambda v: v >= 1, "at least 1"),
-    ("epochs", lambda v: v >= 1, "at least 1"),
-    ("validate_every", lambda v: v >= 1, "at least 1"),
-    ("n_samples", lambda v: v >= 1, "at least 1"),
-    ("n_orderings", lambda v: v >= 1, "at least 1"),
-    ("n_components", lambda v: v >= 1, "at least 1"),
-    ("n_nade", lambda v: len(v) >= 1, "at least one layer"),
-    ("average", lambda v: 0 <= v < 1, "between 0 and 1"),
-    ("momentum", lambda v: 0 <= v < 1, "between 0 and 1"),
-    ("sparsity", lambda v: 0 <= v < 1, "between 0 and 1"),
-    ("threshold", lambda v: 0 < v <= 1, "between 0 and 1"),
-    ("n_rows", lambda v: v >= 0, "0 or more"),
-    ("seed", lambda v: 0 <= v < 2**31, "a number from 0 to 2147483647"),
-    ("checkpoint_every", lambda v: v >= 0, "0 or more"),
-    ("patience", lambda v: v >= 0, "0 or more"),
-    ("period", lambda v: v >= 1, "at least 1"),
-    ("local", lambda v: len(v) % 3 == 0, "kernel,stride,filters for each layer"),
-    ("local_h", lambda v: len(v) % 3 == 0, "kernel,stride,filters for each layer"),
-    ("ar", lambda v: len(v) == 2 and v[0] % 2 == 1, "an odd kernel and a period, such as 15,14"),
-    ("ar_h", lambda v: len(v) == 2 and v[0] % 2 == 1, "an odd kernel and a period, such as 7,8"),
-    ("weight_decay", lambda v: 0 <= v < math.inf, "0 or more"),
-    ("l1", lambda v: 0 <= v < math.inf, "0 or more"),
-    ("noise_sigma", lambda v: 0 < v < math.inf, "above 0"),
-    ("noise_lr", lambda v: 0 <= v < 1, "between 0 and 1"),
-    ("warmup", lambda v: 0 <= v <= 1, "between 0 and 1"),
-    ("noise_warmup", lambda v: 0 <= v <= 1, "between 0 and 1"),
-]
-
-
-def override(recipe: Recipe, values: dict) -> Recipe:
-    """The recipe with some fields changed, checked as a whole."""
-    recipe = dataclasses.replace(recipe, **values)
-    for name, holds, what in _RANGES:
-        if not holds(getattr(recipe, name)):
-            raise DarnError(f"--{name} must be {what}, not {getattr(recipe, name)}")
-    if recipe.binarize == "intensity" and recipe.visible != "factorial":
-        raise DarnError("intensities need --visible factorial: the other layers are over bits")
-    factorial = recipe.encoder == "factorial"
-    if recipe.log_q == "entropy" and not factorial:
-        raise DarnError("--log_q entropy needs --encoder factorial: other encoders have no closed form")
-    if recipe.log_q == "entropy" and recipe.estimator not in ("darn", "straight_through"):
-        raise DarnError(f"--log_q entropy goes with --estimator darn or straight_through, not {recipe.estimator}")
-    if recipe.decay_on == "encoder" and not (recipe.n_h or recipe.local_h):
-        raise DarnError("--decay_on encoder needs a stochastic layer: give --n_h")
-    if recipe.weighted and not (recipe.n_h or recipe.local_h):
-        raise DarnError("--weighted needs a stochastic layer: give --n_h")
-    if recipe.weighted and (recipe.n_samples < 2 or recipe.estimator not in ("darn", "straight_through")):
-        raise DarnError("--weighted needs --n_samples 2 or more, and --estimator darn or straight_through")
-    if recipe.weighted and "eonade" in (recipe.visible, recipe.prior):
-        raise DarnError("--weighted does not go with eonade layers: their training has no log p(x, h), but an estimate")
-    if recipe.sparsity and not (recipe.n_h or recipe.local_h):
-        raise DarnError("--sparsity needs a stochastic layer: give --n_h")
-    if recipe.estimator == "disarm" and not factorial:
-        raise DarnError("--estimator disarm needs --encoder factorial")
-    if recipe.is_local:
-        if recipe.visible not in ("grid", "factorial"):
-            raise DarnError(f"local layers go with --visible grid or factorial, not {recipe.visible}")
-        for name, usual in (("encoder", "factorial"), ("skip", False), ("labels", None)):
-            if getattr(recipe, name) != usual:
-                raise DarnError(f"--{name} does not go with local layers or --visible grid: leave it out")
+    Raises:
+        FieldError: A field is unknown or out of range, or two fields contradict each other.
+    """
+    recipe = recipe.replace(**values)
+    for part in PARTS:
+        check_values(getattr(recipe, part))
+    _check_windows(recipe.architecture)
+    _check_objective(recipe)
+    _check_stochastic(recipe)
+    if recipe.architecture.is_local:
+        _check_local(recipe)
     return recipe
+
+
+def _check_windows(a: Architecture) -> None:
+    if not a.n_nade:
+        raise FieldError("n_nade must have at least one layer", "n_nade")
+    for name in ("ar", "ar_h"):
+        if getattr(a, name).kernel % 2 == 0:
+            raise FieldError(f"{name} must have an odd kernel, such as 15/14", name)
+
+
+def _check_objective(recipe: Recipe) -> None:
+    a, t = recipe.architecture, recipe.training
+    if recipe.data.binarize == "intensity" and a.visible != "factorial":
+        raise FieldError("intensities need visible factorial: the other layers are over bits", "visible")
+    if t.log_q == "entropy" and a.encoder != "factorial":
+        raise FieldError(
+            "log_q entropy needs encoder factorial: other encoders have no closed form", "log_q", "encoder"
+        )
+    if t.log_q == "entropy" and t.estimator not in ("darn", "straight_through"):
+        raise FieldError(
+            f"log_q entropy needs estimator darn or straight_through, not {t.estimator}", "log_q", "estimator"
+        )
+    if t.estimator == "disarm" and a.encoder != "factorial":
+        raise FieldError("estimator disarm needs encoder factorial", "estimator", "encoder")
+    if t.weighted and (t.n_samples < 2 or t.estimator not in ("darn", "straight_through")):
+        raise FieldError(
+            "weighted needs n_samples 2 or more, and estimator darn or straight_through",
+            *("weighted", "n_samples", "estimator"),
+        )
+    if t.weighted and "eonade" in (a.visible, a.prior):
+        raise FieldError(
+            "weighted does not work with eonade layers: they train on an estimate of log p(x, h)", "weighted"
+        )
+
+
+def _check_stochastic(recipe: Recipe) -> None:
+    if recipe.architecture.is_stochastic:
+        return
+    t = recipe.training
+    for name, used in (("decay_on", t.decay_on == "encoder"), ("weighted", t.weighted), ("sparsity", t.sparsity)):
+        if used:
+            value = " encoder" if name == "decay_on" else ""
+            raise FieldError(f"{name}{value} needs a stochastic layer: give n_h", name, "n_h")
+
+
+def _check_local(recipe: Recipe) -> None:
+    if recipe.architecture.visible not in ("grid", "factorial"):
+        raise FieldError(f"local layers need visible grid or factorial, not {recipe.architecture.visible}", "visible")
+    for name, usual in (("encoder", "factorial"), ("skip", False), ("labels", None)):
+        if recipe.value(name) != usual:
+            raise FieldError(f"{name} cannot be combined with local layers or visible grid: leave it out", name)

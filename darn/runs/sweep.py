@@ -8,7 +8,6 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,12 @@ from darn.errors import DarnError
 from darn.files import atomic
 from darn.model import Stack
 from darn.model_file import load_model, save_model
-from darn.runs.folder import describe_data, load_data, maker
+from darn.runs.fields import show_field
+from darn.runs.folder import describe_data, limit, load_data, maker, read_data
 from darn.runs.grid import expand
 from darn.runs.provenance import command, commit, device, versions
-from darn.runs.recipe import Recipe, show_field
-from darn.training import Group, Make, Record, plan, shapes, train_group, validation_samples
+from darn.runs.recipe import Recipe
+from darn.training import Group, Record, plan, shapes, train_group, validation_samples
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
 FLOATS = 1 << 33  # on an accelerator: of all the arrays of a program, 32 GiB
@@ -37,6 +37,7 @@ def run(
     grid: dict[str, tuple],
     out: str | Path,
     *,
+    splits: data.Splits | None = None,
     resume: bool = False,
     programs: int | None = None,
     width: int | None = None,
@@ -51,6 +52,7 @@ def run(
         recipe: what all models have in common.
         grid: values to try, by field of the recipe.
         out: the sweep's folder.
+        splits: the recipe's data as `read_data` gave them, if they have been read already.
         resume: whether to continue the sweep in `out`.
         programs: how many programs padding may leave of each kind of model.
         width: models trained at once.
@@ -63,7 +65,7 @@ def run(
     if out.exists() and not resume:
         raise DarnError(f"{out} exists already: choose another folder, or resume the sweep in it")
     members = expand(recipe, grid)
-    splits = load_data(members[0])
+    splits = limit(read_data(recipe) if splits is None else splits, recipe)
     _check_seeds(members, splits)
     record = _read(out) if resume else None
     if record is None:
@@ -73,9 +75,10 @@ def run(
     elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
         raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
     elif record["data"]["sha256"] != splits.sha256:
-        raise DarnError(f"{recipe.data} has changed since {out} was started: start another sweep in another folder")
-    make = _maker(splits)
-    architectures, trainings = [_architecture(r) for r in members], [_training(r) for r in members]
+        source = recipe.data.source
+        raise DarnError(f"{source} has changed since {out} was started: start another sweep in another folder")
+    make = maker(splits)
+    architectures, trainings = [r.architecture for r in members], [r.training for r in members]
     fresh = _fresh(architectures, trainings, make)
     began, before = time.monotonic(), record["seconds"]
     rows = record["models"]
@@ -106,7 +109,7 @@ def run(
             finished=[i for i in planned["members"] if rows[i]["done"]],
             width=planned["width"],
             checkpoint=out / "checkpoint.safetensors",
-            dynamic=recipe.binarize == "dynamic" and splits.train.grey,
+            dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
             progress=_reporter(progress, at, len(record["plan"]), rows, trainings[0].epochs),
         )
         if not whole:
@@ -141,29 +144,12 @@ def _rank(row: dict) -> tuple[float, float]:
 # ---------------------------------------------------------------- what to train, and how
 
 
-def _maker(splits: data.Splits) -> Make:
-    make: Any = maker(splits)  # of a recipe it reads the architecture alone
-    return make
-
-
-def _part(recipe: Recipe, kind):
-    return kind(**{f.name: getattr(recipe, f.name) for f in fields(kind)})
-
-
-def _architecture(recipe: Recipe) -> Architecture:
-    return _part(recipe, Architecture)
-
-
-def _training(recipe: Recipe) -> Training:
-    return _part(recipe, Training)
-
-
 def _plan(members: list[Recipe], splits: data.Splits, programs: int | None, width: int | None) -> list[dict]:
-    make = _maker(splits)
+    make = maker(splits)
     on_cpu = jax.default_backend() == "cpu"
     if programs is None and not on_cpu:
         programs = PROGRAMS
-    groups = plan([_architecture(r) for r in members], [_training(r) for r in members], make, programs=programs)
+    groups = plan([r.architecture for r in members], [r.training for r in members], make, programs=programs)
     fitting = lambda g: width or (1 if on_cpu else _fits(make, g.padded, splits))  # noqa: E731
     return [{"members": list(g.members), "width": fitting(g)} for g in groups]
 
@@ -198,7 +184,7 @@ def _fresh(architectures: list[Architecture], trainings: list[Training], build):
 
 def _check_seeds(members: list[Recipe], splits: data.Splits) -> None:
     """The seed also divides and binarises data that come undivided or grey: then a sweep over it makes no sense."""
-    another = next((r for r in members if r.seed != members[0].seed), None)
+    another = next((r for r in members if r.training.seed != members[0].training.seed), None)
     if another is None:
         return
     other = load_data(another)  # if any seed matters, this one does
@@ -240,7 +226,7 @@ def _new_record(recipe: Recipe, grid, members, splits, groups) -> dict:
         "seconds": 0.0,
         "best": None,
         "models": [
-            {"number": i, "fields": {k: show_field(getattr(r, k)) for k in grid}} | empty for i, r in enumerate(members)
+            {"number": i, "fields": {k: show_field(r.value(k)) for k in grid}} | empty for i, r in enumerate(members)
         ],
     }
 

@@ -12,7 +12,7 @@ def table(run: Run, x: np.ndarray, context: np.ndarray | None = None, *, seed: i
     names, rows = list(run.schema.names), run.schema.decode(x, seed)
     classes = run.info["data"].get("classes")
     if classes and context is not None:
-        label = run.recipe.labels or ""
+        label = run.recipe.data.labels or ""
         names.append("label" if label.lstrip("-").isdigit() else label)
         rows = [[*row, classes[k]] for row, k in zip(rows, context.argmax(axis=1).tolist())]
     return names, rows

@@ -1,0 +1,45 @@
+"""Messages in the words of the command at hand: options as it has them, and none that it lacks."""
+
+import re
+from collections.abc import Mapping, Set
+
+from darn.errors import DarnError
+from darn.runs.jsonable import FieldError
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
+
+
+def reworded(error: DarnError, command: str | None, options: Mapping[str, Set[str]]) -> str:
+    """The error's message for the user of one command.
+
+    Args:
+        error: Raised by a function that does not know of commands.
+        command: The command that was given, or None.
+        options: Every command's options, such as "--lr".
+
+    Returns:
+        The message. Fields that it names have dashes where they are options of the command; options of other commands
+        lose theirs, and the message says whose they are.
+    """
+    here = options.get(command or "", frozenset())
+    text = str(error)
+    for name in error.fields if isinstance(error, FieldError) else ():
+        if f"--{name}" in here:
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?!\w)", f"--{name}", text, count=1)
+    foreign: list[str] = []
+
+    def bare(found: re.Match) -> str:
+        if found[0] in here:
+            return found[0]
+        foreign.append(found[1])
+        return found[1]
+
+    # What stands between backquotes is another command to type, and stays.
+    pieces = [part if i % 2 else _OPTION.sub(bare, part) for i, part in enumerate(text.split("`"))]
+    text = "`".join(pieces)
+    for name in dict.fromkeys(foreign):
+        # most are fields of a recipe, which training settles
+        owner = next((c for c in ("train", *options) if f"--{name}" in options[c]), None)
+        if owner:
+            text = f"{text.rstrip('.')}; {name} is an option of `darn {owner}`"
+    return text
