@@ -299,6 +299,8 @@ SHAPES = {
     "on a grid, 1": (2, 3),
     "on a grid, 1, dense between": (3, 2),
     "on a grid, 2": (2, 3),
+    "on a grid, conv": (2, 2),
+    "on a grid, conv, 1": (2, 3),
 }
 MODELS |= {
     "on a grid, fvsbn": (_arch(**_LOCAL), 6, 0),
@@ -312,6 +314,15 @@ MODELS |= {
     ),
     "on a grid, 2": (_arch((2,), local_h=(LocalLayer(3, 2, 2),), **_LOCAL), 6, 0),
 }
+_CONV = _LOCAL | {"visible": "conv", "conv_channels": 3, "conv_blocks": 1}
+MODELS |= {
+    "on a grid, conv": (_arch(**_CONV), 4, 0),
+    "on a grid, conv, 1": (
+        _arch((2,), local=(LocalLayer(3, 1, 2), LocalLayer(2, 2, 2)), orders="symmetries", dropout=0.25, **_CONV),
+        6,
+        0,
+    ),
+}
 DEEP = [name for name in MODELS if MODELS[name][0].n_h]
 
 
@@ -321,7 +332,7 @@ def make_model(name):
     arch, n_x, n_context = MODELS[name]
     seed = seed_of(name)
     make = lambda: build(arch, n_x, n_context=n_context, shape=SHAPES.get(name), key=jax.random.key(seed))  # noqa: E731
-    model = randomised(blank(make), seed, scale=0.8)
+    model = randomised(blank(make), seed, scale=0.4 if "conv" in name else 0.8)
     c = np.random.default_rng(seed).normal(size=n_context).astype(np.float32) if n_context else None
     return model, c
 

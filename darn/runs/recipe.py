@@ -62,6 +62,8 @@ class Recipe:
             n_nade=_at_most(8, a.n_nade),
             n_orderings=min(a.n_orderings, 2),
             n_components=min(a.n_components, 4),
+            conv_channels=min(a.conv_channels, 4),
+            conv_blocks=min(a.conv_blocks, 1),
             local=_fewer_filters(4, a.local),
             local_h=_fewer_filters(2, a.local_h),
             n_rows=min(self.data.n_rows or 1000, 1000),
