@@ -69,7 +69,52 @@ def bench() -> None:
     save(figure, "estimators")
 
 
+def one_row() -> None:
+    """The way of one row: from a CSV to bits, to nats, to a compressed file."""
+    read = [
+        ("my.csv", "a line of text"),
+        ("data/_text_table", "cells, as they are written"),
+        ("data/_schema", "units: 0 and 1"),
+        ("data/_rows", "bits packed into bytes"),
+    ]
+    score = [
+        ("batching.map_rows", "many rows, bounded memory"),
+        ("inference/likelihood", "h ~ q(h|x), log p(x,h) - log q(h|x)"),
+        ("model.Stack", "context of each layer"),
+        ("layers/*.log_prob", "log p(y|c) by logits(y, c)"),
+        ("nats", "-log p(x), with its interval"),
+    ]
+    pack = [
+        ("codec/_rows", "blocks of rows, several at once"),
+        ("codec/_stack", "bits back: pop h, push x, push h"),
+        ("layers/*.walk", "the twin's logits, unit by unit"),
+        ("codec/_ans", "one number, a stack of bits"),
+        ("my.drn", "blocks with checksums"),
+    ]
+    figure, axes = plt.subplots(figsize=(9.6, 4.6))
+    axes.set(xlim=(-0.1, 3.9), ylim=(-4.45, 1.05))
+    axes.axis("off")
+
+    def arrow(start, end, colour, style="-"):
+        axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": colour, "ls": style})
+
+    for column, (title, colour, steps) in enumerate(
+        (("score", TEAL, score), ("read", GREY, read), ("compress", ORANGE, pack))
+    ):
+        axes.text(1.4 * column + 0.5, 0.8, title, color=colour, ha="center", weight="bold")
+        for k, (name, what) in enumerate(steps):
+            box = {"boxstyle": "round,pad=0.45", "fc": "none", "ec": colour}
+            place = {"ha": "center", "va": "center", "fontsize": 9}
+            axes.text(1.4 * column + 0.5, -k + 0.1, f"{name}\n{what}", color=GREY, bbox=box, **place)
+            if k:
+                arrow((1.4 * column + 0.5, -k + 0.8), (1.4 * column + 0.5, -k + 0.4), colour)
+    arrow((1.5, -2.8), (1.02, 0.1), TEAL, ":")  # both begin with packed rows
+    arrow((2.3, -2.8), (2.78, 0.1), ORANGE, ":")
+    save(figure, "one_row")
+
+
 if __name__ == "__main__":
     with plt.rc_context(STYLE):
         one_unit()
         bench()
+        one_row()

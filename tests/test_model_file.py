@@ -22,7 +22,7 @@ import darn.nn
 from darn import Conditional, DarnError, Stack, Training, fit
 from darn.cli import main
 from darn.data import Rows
-from darn.layers import AbstractAutoregressive, Factorial, OneHot
+from darn.layers import AbstractBinaryLayer, Factorial, OneHot
 from darn.model_file import check, describe, load_model, rebuild, save_model
 from darn.nn import REGISTRY, AbstractMap, register, tuning_field
 
@@ -391,7 +391,7 @@ def urn():
     """A layer as another package would define it: each unit looks at how many of those before it are on."""
 
     @register("test-urn")
-    class Urn(AbstractAutoregressive):
+    class Urn(AbstractBinaryLayer):
         b: jax.Array
         w: jax.Array
         n: int = eqx.field(static=True)
@@ -400,10 +400,10 @@ def urn():
         def __init__(self, n):
             self.n, self.b, self.w, self.unroll = n, jnp.zeros(n), jnp.zeros(n), 1
 
-        def logits(self, y, c=None):
+        def logits(self, y, c=None, *, order=0):
             return self.b + self.w * (jnp.cumsum(y) - y)
 
-        def start(self, c=None):
+        def start(self, c=None, *, order=0):
             return jnp.zeros(())
 
         def read(self, state, j):
