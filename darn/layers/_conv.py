@@ -59,12 +59,12 @@ class CausalConv(AbstractReorderable):
     left: CausalConvolution  # from the pixels to h
     link: CausalConvolution  # from v to h
     blocks: tuple[GatedBlock, ...]
-    gates: Float[Array, "K L 2 2C"]  # biases of the blocks' gates in each of K orders
-    head: Float[Array, "C C"]
+    head: Float[Array, "C C"]  # from h to the hidden layer of a cell
+    gates: Float[Array, "K L 2 2*C"]  # biases of the blocks' gates in each of K orders
     e: Float[Array, " C"]  # of the hidden layer
     V: Float[Array, "D C"]  # from a cell's own channels to its hidden layer
     R: Float[Array, "D C"]  # from the hidden layer to logits
-    cells: Int[Array, " H*W"] | None  # the grid's cells in the layer's order, for the context; None: as they are
+    cells: Int[Array, " n_cells"] | None  # the grid's cells in the layer's order, for the context; None: as they are
     n: int = eqx.field(static=True)
     grid: Grid = eqx.field(static=True)
     rate: float = eqx.field(static=True)
@@ -120,6 +120,14 @@ class CausalConv(AbstractReorderable):
         self.R = jnp.zeros((D, channels))
         self.cells = None
 
+    def __check_init__(self):
+        D, C = self.grid[2], len(self.e)
+        first = tuple(f.W.shape[2:] for f in (self.up, self.left, self.link))
+        if first != ((D + 1, C), (D + 1, C), (C, C)) or any(block.b.shape[1] != C for block in self.blocks):
+            raise ValueError(f"the convolutions of the layer are not all of {C} channels over pixels of {D} bits")
+        if self.V.shape != (D, C) or self.R.shape != (D, C) or self.gates.shape[1] != len(self.blocks):
+            raise ValueError("the hidden layer or the gates do not fit the convolutions")
+
     # ---------------------------------------------------------------- all cells at once
 
     def logits(self, y, c=None, *, order=0):
@@ -138,7 +146,7 @@ class CausalConv(AbstractReorderable):
         return self.rate > 0
 
     def _logits(self, y, c, order, *, key=None, dtype: Any = jnp.float32):
-        rows, columns, D = self.grid
+        rows, columns, _ = self.grid
         x = y.reshape(self.grid)
         pixels = jnp.concatenate([2 * x - 1, jnp.ones((rows, columns, 1), x.dtype)], axis=-1)
         down = jnp.pad(pixels, ((1, 0), (0, 0), (0, 0)))[:rows]
@@ -146,7 +154,7 @@ class CausalConv(AbstractReorderable):
         v = self.up(down, dtype) + self._context(c)
         h = self.left(right, dtype) + self.link(elu(v), dtype)
         keys = [None] * len(self.blocks) if key is None else jax.random.split(key, len(self.blocks))
-        for block, bias, k in zip(self.blocks, self.gates[order], keys):
+        for block, bias, k in zip(self.blocks, self.gates[order], keys, strict=True):
             v, h = block(v, h, bias, rate=self.rate, key=k, dtype=dtype)
         hidden = elu(h) @ self.head + self.e[None, None]
         # Each channel of a cell is given the channels before it.
@@ -166,7 +174,9 @@ class CausalConv(AbstractReorderable):
         if given.size == channels:
             return given[None, None]
         if given.size != rows * columns * channels:
-            raise ValueError(f"the context makes {given.size} numbers for {rows * columns} cells of {channels} channels")
+            raise ValueError(
+                f"the context makes {given.size} numbers for {rows * columns} cells of {channels} channels"
+            )
         given = given.reshape(rows * columns, channels)
         if self.cells is not None:  # each once, which spares a GPU atomic additions in the gradient
             given = given.at[self.cells].get(unique_indices=True)
@@ -176,7 +186,7 @@ class CausalConv(AbstractReorderable):
 
     def start(self, c=None, *, order=0):
         """The walk at its first cell, and the gates' biases."""
-        rows, columns, D = self.grid
+        rows, columns, _ = self.grid
         context = jnp.broadcast_to(self._context(c), (rows, columns, len(self.e)))
         gates = self.gates[order]
         return gates, self._begin_cell(gates, self._begin_row(gates, context, self._top(), 0))
@@ -237,7 +247,7 @@ class CausalConv(AbstractReorderable):
         _, columns, D = self.grid
         v = self.up.row(above.pixels) + context[i]
         links, windows = [self.link.row(elu(v)[None])], []
-        for block, window, bias in zip(self.blocks, above.blocks, gates):
+        for block, window, bias in zip(self.blocks, above.blocks, gates, strict=True):
             window, v, link = block.row(window, v, bias)
             windows.append(window)
             links.append(link)
@@ -252,7 +262,7 @@ class CausalConv(AbstractReorderable):
         given = now.links[:, j]
         h = self.left.cell(now.before.pixels) + given[0]
         windows = []
-        for block, window, link, bias in zip(self.blocks, now.before.blocks, given[1:], gates):
+        for block, window, link, bias in zip(self.blocks, now.before.blocks, given[1:], gates, strict=True):
             window, h = block.cell(window, h, link, bias)
             windows.append(window)
         hidden = elu(h) @ self.head + self.e
@@ -274,6 +284,10 @@ class CausalConv(AbstractReorderable):
         return now.above._replace(pixels=jnp.concatenate([now.above.pixels[1:], pixels[None]]))
 
     # ---------------------------------------------------------------- orders, sizes
+
+    @property
+    def n_told(self):
+        return len(self.gates)
 
     def in_order(self, k, places):
         D = self.grid[2]

@@ -18,12 +18,17 @@ from darn.nn import COMPILED, Grid, register
 class AbstractReorderable(AbstractBinaryLayer):
     """A layer whose units can be decided in several orders, with one set of weights."""
 
+    @property
+    @abc.abstractmethod
+    def n_told(self) -> int:
+        """Orders that the layer can be told it is in."""
+
     @abc.abstractmethod
     def in_order(self, k: Any, places: Int[Array, " n"]) -> Self:
         """The layer in order number k.
 
         Args:
-            k: Which order: the weights may depend on it.
+            k: Which order, below `n_told`: the weights may depend on it.
             places: The units in that order.
 
         Returns:
@@ -61,6 +66,10 @@ class Orders(AbstractBinaryLayer):
         """
         self.core, self.n = core, core.n
         self.places = jnp.asarray(places, jnp.int32)
+
+    def __check_init__(self):
+        if self.core.n_told != len(self.places):
+            raise ValueError(f"a layer that can be told {self.core.n_told} orders, in {len(self.places)} of them")
 
     @property
     def n_orders(self):

@@ -20,7 +20,7 @@ class GridWindow(NamedTuple):
     second: Array
 
 
-def gate(a: Float[Array, "*cells 2C"]) -> Float[Array, "*cells C"]:
+def gate(a: Float[Array, "*cells 2*C"]) -> Float[Array, "*cells C"]:
     """One half of the channels, let through by the other."""
     value, door = jnp.split(a, 2, axis=-1)
     return value * jax.nn.sigmoid(door)
@@ -70,11 +70,18 @@ class GatedBlock(eqx.Module):
         self.link = CausalConvolution((1, 1), C, C, key=k[4])
         self.b = jnp.zeros((2, C))
 
+    def __check_init__(self):
+        C = self.b.shape[1]
+        narrow, wide = (C, C), (C, 2 * C)
+        expected = (*(narrow, wide) * 2, narrow)
+        if tuple(f.W.shape[2:] for f in (*self.up, *self.left, self.link)) != expected:
+            raise ValueError(f"the convolutions of a gated block are not all of {C} channels")
+
     def __call__(
         self,
         v: Float[Array, "H W C"],
         h: Float[Array, "H W C"],
-        bias: Float[Array, "2 2C"],
+        bias: Float[Array, "2 2*C"],
         *,
         rate: float = 0.0,
         key: PRNGKeyArray | None = None,
@@ -109,7 +116,9 @@ class GatedBlock(eqx.Module):
         """The window of h before the first cell of a row."""
         return GridWindow(*(jnp.zeros((f.before, f.W.shape[2])) for f in self.left))
 
-    def row(self, window: GridWindow, v: Float[Array, "W C"], bias: Float[Array, "2 2C"]) -> tuple[GridWindow, Array, Array]:
+    def row(
+        self, window: GridWindow, v: Float[Array, "W C"], bias: Float[Array, "2 2*C"]
+    ) -> tuple[GridWindow, Array, Array]:
         """(the window, v after the block, what h is given) of the next row."""
         first = jnp.concatenate([window.first, elu(v)[None]])
         inside = self.up[0].row(first) + self.b[:1]
@@ -118,7 +127,7 @@ class GatedBlock(eqx.Module):
         return GridWindow(first[1:], second[1:]), v, self.link.row(elu(v)[None])
 
     def cell(
-        self, window: GridWindow, h: Float[Array, " C"], given: Float[Array, " C"], bias: Float[Array, "2 2C"]
+        self, window: GridWindow, h: Float[Array, " C"], given: Float[Array, " C"], bias: Float[Array, "2 2*C"]
     ) -> tuple[GridWindow, Array]:
         """(the window, h after the block) of the next cell of a row, `given` being from v at this cell."""
         first = jnp.concatenate([window.first, elu(h)[None]])

@@ -166,6 +166,15 @@ def _check_objective(recipe: Recipe) -> None:
         raise FieldError(
             "weighted does not work with eonade layers: they train on an estimate of log p(x, h)", "weighted"
         )
+    if a.visible != "conv":
+        for name, used in (("dropout", a.dropout), ("orders", a.orders != "one")):
+            if used:
+                raise FieldError(f"{name} needs visible conv", name, "visible")
+    elif t.weighted and (a.dropout or a.orders != "one"):
+        raise FieldError(
+            "weighted needs log p(x, h) itself: leave out dropout and train in one order",
+            *("weighted", "dropout", "orders"),
+        )
 
 
 def _check_stochastic(recipe: Recipe) -> None:
@@ -179,8 +188,9 @@ def _check_stochastic(recipe: Recipe) -> None:
 
 
 def _check_local(recipe: Recipe) -> None:
-    if recipe.architecture.visible not in ("grid", "factorial"):
-        raise FieldError(f"local layers need visible grid or factorial, not {recipe.architecture.visible}", "visible")
+    if recipe.architecture.visible not in ("grid", "conv", "factorial"):
+        visible = recipe.architecture.visible
+        raise FieldError(f"local layers need visible grid, conv or factorial, not {visible}", "visible")
     for name, usual in (("encoder", "factorial"), ("skip", False), ("labels", None)):
         if recipe.value(name) != usual:
             raise FieldError(f"{name} cannot be combined with local layers or visible grid: leave it out", name)
