@@ -374,6 +374,17 @@ def test_convolutions_in_several_orders_train_and_resume(tmp_path, optax_promote
     assert bounds[-1] < bounds[0] - 0.3
 
 
+def test_validation_is_without_dropout():
+    def validated(dropout):
+        arch = Architecture(n_h=(2,), n_d=(), visible="conv", conv_channels=3, conv_blocks=1, dropout=dropout)
+        model = randomised(zoo.build(arch, 6, shape=(2, 3), key=jax.random.key(0)), 1, scale=0.4)
+        rows = DeviceRows.put(PATTERNS)
+        program, hyper = Program(model, BASE, len(rows)), Hyper.of(BASE)
+        return program.bound(program.start(model, hyper), hyper, rows, n_samples=2)
+
+    same(validated(0.5), validated(0.0))
+
+
 def test_observed_context_trains():
     """Two patterns told apart by the context alone cost nothing in the end."""
     context = np.tile(np.eye(2, dtype=np.float32), (10, 1))
