@@ -218,8 +218,13 @@ def test_no_model(tmp_path):
 
 
 def free(key, a, axis):
-    """Whether no other part tells the length: the period of a local map, the number of an EoNADE's orders."""
-    return (a.ndim == 6 and axis < 2) or (key.endswith("orders") and axis == 0)
+    """Whether no other part tells the length: the period of a local map, the kernel of a causal convolution, the
+    number of an EoNADE's orders."""
+    return (
+        (a.ndim == 6 and axis < 2)
+        or (key.endswith("W") and a.ndim == 4 and axis < 2)
+        or (key.endswith("orders") and axis == 0)
+    )
 
 
 @models

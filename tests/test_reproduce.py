@@ -383,7 +383,11 @@ def test_a_game_is_a_row_like_any_other(games, capsys):
     other = driver.record(ROWS["pong-fvsbn-episodes"])
     assert other is not None
     assert (other["method"], other["dataset"]) == ("exact", "atari/pong/episodes")
-    assert (other["recipe"]["architecture"]["n_h"], other["recipe"]["paper_bound"], "baselines" in other) == ([], None, False)
+    assert (other["recipe"]["architecture"]["n_h"], other["recipe"]["paper_bound"], "baselines" in other) == (
+        [],
+        None,
+        False,
+    )
     # what is there is not made again unless asked for, and a figure's second use of a run is no second training
     assert driver.record(ROWS["pong"]) == record
     assert made == ["pong", "pong-fvsbn-episodes"]

@@ -52,20 +52,22 @@ def description_length(
     key: PRNGKeyArray,
     bit: Estimator = bernoulli,
     log_q: str = "sampled",
+    validating: bool = False,
 ) -> DescriptionLength:
     """One sample h ~ q(H|x) of log q(h|x) - log p(x,h), Eq. (15), differentiable through the bits.
 
     Inside log q the encoder's weights are frozen and only the path through h is kept: the estimator's derivation asks
     that f not depend on q's own inputs, and the term so dropped has mean zero. `log_q="entropy"` (factorial encoders)
     puts the closed form -H(q) in place of the sample, with live weights. A layer of the decoder that trains by an
-    estimate, as EoNADE does, contributes that.
+    estimate, as EoNADE does, contributes that; with `validating`, without noise such as dropout.
     """
     h = model.encode(x, context, key=key, bit=bit)
     if log_q == "entropy":
         q = tuple(-e for e in model.entropy_layers(x, h, context))
     else:
         q = _frozen_encoder(model).log_q_layers(x, h, context)
-    return _parts(q, model.training_log_p_layers(x, h, context, key=jax.random.fold_in(key, _DECODER)), h)
+    k_p = jax.random.fold_in(key, _DECODER)
+    return _parts(q, model.training_log_p_layers(x, h, context, key=k_p, validating=validating), h)
 
 
 def _parts(log_q, log_p, h) -> DescriptionLength:
@@ -81,12 +83,20 @@ def _mean(tree):
 Loss = Callable[..., tuple[Float[Array, ""], DescriptionLength]]
 
 
-def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "sampled", weighted: bool = False) -> Loss:
+def make_loss(
+    estimator: str = "darn",
+    *,
+    n_samples: int = 1,
+    log_q: str = "sampled",
+    weighted: bool = False,
+    validating: bool = False,
+) -> Loss:
     """The loss `(model, x, context, price, warm=1.0, *, key)` of one datum for a named gradient estimator.
 
     `price` is the sparsity term of fDARN: nats charged for each active unit of each stochastic layer (an array of
     n_layers prices; zeros for none). `warm`: how much the code's cost counts, see `Training.warmup`. `weighted`: the
     decoder lowers the bound of Burda, Grosse and Salakhutdinov (2016) over n_samples encodings, see `_weighted`.
+    `validating`: without noise that is there for training alone, for the estimators that act locally.
     """
     if weighted:
         if estimator not in LOCAL or n_samples < 2:
@@ -96,7 +106,9 @@ def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "samp
         bit = LOCAL[estimator]
 
         def local(model, x, context, price, warm=1.0, *, key):
-            one = lambda k: description_length(model, x, context, key=k, bit=bit, log_q=log_q)  # noqa: E731
+            def one(k):
+                return description_length(model, x, context, key=k, bit=bit, log_q=log_q, validating=validating)
+
             # Deriving a key costs as much as drawing a layer of bits: none is derived that is not needed.
             dl = one(key) if n_samples == 1 else _mean(jax.vmap(one)(jax.random.split(key, n_samples)))
             return dl.priced(price, warm), dl

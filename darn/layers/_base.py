@@ -127,6 +127,12 @@ class AbstractBinaryLayer(eqx.Module):
         """log p(y | c), or an estimate of it that is cheaper to train on (see `trains_by_estimate`)."""
         return self.log_prob(y, c)
 
+    def validation_log_prob(
+        self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """What epochs are compared by: as in training, but without noise that is there for training alone."""
+        return self.training_log_prob(y, c, key=key)
+
     def draw_order(self, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
         """(an order drawn at random, a key for what comes next)."""
         if self.n_orders == 1:
