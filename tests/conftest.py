@@ -21,6 +21,11 @@ import itertools  # noqa: E402
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
+
+# Shapes in annotations are checked at every call.
+CHECKED = ("nn", "layers", "model", "inference", "batching", "gradients", "random")
+install_import_hook([f"darn.{room}" for room in CHECKED], "beartype.beartype")
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

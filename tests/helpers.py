@@ -228,12 +228,9 @@ _LAYERS = {
     "mixture": lambda n_c, key: Mixture(6, n_c, n_components=3, key=key),
     "conv": lambda n_c, key: _conv(n_c, key, (3, 3, 1), n_blocks=2),
     "conv, channels": lambda n_c, key: _conv(n_c, key, (2, 2, 2)),
-    "conv, dilated": lambda n_c, key: _conv(n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5),
-    "conv, the same context in every cell": lambda n_c, key: _conv(
-        n_c, key, (4, 2, 1), U=Dense(n_c, 4, key=key) if n_c else None
+    "conv, dilated, the same context in every cell": lambda n_c, key: _conv(
+        n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5, U=Dense(n_c, 4, key=key) if n_c else None
     ),
-    "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 2, 1)),
-    "orders of conv, channels": lambda n_c, key: _turned(n_c, key, (1, 3, 2)),
     "orders of conv, four": lambda n_c, key: _turned(n_c, key, (2, 3, 1)),
 }
 GROUPS = (3, 1, 2, 2)

@@ -162,7 +162,7 @@ class CausalConv(AbstractReorderable):
         hidden = hidden[:, :, None] + jnp.cumsum(own, axis=2) - own
         return self.b + jnp.sum(elu(hidden) * self.R[None, None], axis=-1).reshape(-1)
 
-    def _context(self, c) -> Float[Array, "H or 1 W or 1 C"]:
+    def _context(self, c) -> Float[Array, "#H #W C"]:
         """What the context adds to v; zeros where there is none."""
         rows, columns, _ = self.grid
         channels = len(self.e)

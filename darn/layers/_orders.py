@@ -1,7 +1,7 @@
 """Any order will do: a uniform mixture of one layer in several orders of its units, such as the turns of an image."""
 
 import abc
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ class AbstractReorderable(AbstractBinaryLayer):
         """Orders that the layer can be told it is in."""
 
     @abc.abstractmethod
-    def in_order(self, k: Any, places: Int[Array, " n"]) -> Self:
+    def in_order(self, k: Any, places: Int[Array, " n"]) -> "AbstractReorderable":
         """The layer in order number k.
 
         Args:

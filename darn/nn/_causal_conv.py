@@ -71,11 +71,11 @@ class CausalConvolution(eqx.Module):
         """The convolution at every cell, computed in `dtype`."""
         return self._convolved(x, self.above, dtype)
 
-    def row(self, window: Float[Array, "above+1 W C"]) -> Float[Array, "W F"]:
+    def row(self, window: Float[Array, "rows W C"]) -> Float[Array, "W F"]:
         """The convolution in the window's last row."""
         return self._convolved(window, 0, jnp.float32)[0]
 
-    def cell(self, window: Float[Array, "before+1 C"]) -> Float[Array, " F"]:
+    def cell(self, window: Float[Array, "cells C"]) -> Float[Array, " F"]:
         """The convolution at the window's last cell; with `left` only."""
         return window[:: self.dilation].reshape(-1) @ self.W[0].reshape(-1, self.W.shape[3])
 

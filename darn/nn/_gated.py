@@ -20,7 +20,7 @@ class GridWindow(NamedTuple):
     second: Array
 
 
-def gate(a: Float[Array, "*cells 2*C"]) -> Float[Array, "*cells C"]:
+def gate(a: Float[Array, "*cells C_twice"]) -> Float[Array, "*cells C"]:
     """One half of the channels, let through by the other."""
     value, door = jnp.split(a, 2, axis=-1)
     return value * jax.nn.sigmoid(door)
