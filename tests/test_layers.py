@@ -624,7 +624,7 @@ def test_on_an_accelerator_convolutions_train_in_bfloat16(monkeypatch):
 
 def test_a_walk_computes_every_row_and_every_cell_once():
     """So drawing an image costs about one pass over it: no convolution over rows is inside the loop over cells."""
-    layer, _ = make_layer("conv, dilated")
+    layer, _ = make_layer("conv, dilated, the same context in every cell")
     rows, columns, _ = layer.grid
     jaxpr = jax.make_jaxpr(lambda s: layer.walk(s, lambda c, j, a: (c, a), None)[0])(layer.start())
 
