@@ -1,4 +1,4 @@
-"""Writes tests/vectors: small model files, and the log-probabilities that they must give for ever.
+"""Writes tests/vectors: small model files, the log-probabilities that they must give, and compressed rows.
 
     python tests/make_vectors.py
 
@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.config import Architecture
+from darn.codec import compress
+from darn.config import Architecture, LocalLayer, Window
 from darn.model import Stack
 from darn.model_file import save_model
 from darn.zoo import build
@@ -24,7 +25,7 @@ FOLDER = Path(__file__).parent / "vectors"
 ROWS = 4
 
 _SMALL = {"n_h": (), "n_nade": (4,), "n_orderings": 3, "n_components": 3, "n_d": (3,)}
-_GRID = {"visible": "grid", "n_d": (), "activation": "relu", "period": 2, "ar": (3, 2), "ar_h": (3, 2)}
+_GRID = {"visible": "grid", "n_d": (), "activation": "relu", "period": 2, "ar": Window(3, 2), "ar_h": Window(3, 2)}
 
 # name: (architecture, units, options of `build`)
 VECTORS = {
@@ -35,7 +36,7 @@ VECTORS = {
     "eonade": ({"visible": "eonade"}, 6, {}),
     "mixture": ({"visible": "mixture"}, 6, {}),
     "one-hot": ({"visible": "linear"}, 6, {"groups": (3, 1, 2)}),
-    "grid": ({"n_h": (3,), "local": (2, 2, 2, 2, 1, 1), **_GRID}, 6, {"shape": (2, 3)}),
+    "grid": ({"n_h": (3,), "local": (LocalLayer(2, 2, 2), LocalLayer(2, 1, 1)), **_GRID}, 6, {"shape": (2, 3)}),
     "two-layers": ({"n_h": (3, 2), "visible": "linear", "encoder": "linear", "skip": True}, 5, {}),
 }
 
@@ -79,6 +80,14 @@ def _is_matrix(v) -> bool:
     return isinstance(v, list) and bool(v) and isinstance(v[0], list) and isinstance(v[0][0], int)
 
 
+COMPRESSED = ("factorial", "linear", "nade", "one-hot", "grid", "two-layers")
+
+
+def rows_to_compress(name: str, expected: dict) -> np.ndarray:
+    """Forty rows, those of the model's own kind over and over."""
+    return np.resize(np.asarray(expected[name]["x"], np.uint8), (40, len(expected[name]["x"][0])))
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     expected = {}
@@ -87,6 +96,8 @@ def main() -> None:
         save_model(FOLDER / f"{name}.safetensors", model, {"vector": name}, dtype="float16")
         given = rows(name, model)
         expected[name] = given | scores(model, given)
+        if name in COMPRESSED:
+            (FOLDER / f"{name}.drn").write_bytes(compress(model, rows_to_compress(name, expected)))
     (FOLDER / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 

@@ -2,6 +2,7 @@
 
 import decimal
 import io
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import make_vectors
 import numpy as np
 import pytest
 from helpers import GROUPS, MODELS, make_model, randomised
@@ -425,6 +427,16 @@ def test_a_saved_model_makes_the_same_bytes(tmp_path):
     save_model(tmp_path / "m.safetensors", row.model)
     again = load_model(tmp_path / "m.safetensors")[0]
     assert codec.compress(again, x, batch=16) == codec.compress(row.model, x, batch=16)
+
+
+@pytest.mark.parametrize("name", make_vectors.COMPRESSED)
+def test_files_of_the_promised_format_stay_readable(name):
+    """What was written once is read, and written again bit for bit, by every later version."""
+    made = (make_vectors.FOLDER / f"{name}.drn").read_bytes()
+    model, _ = load_model(make_vectors.FOLDER / f"{name}.safetensors")
+    x = make_vectors.rows_to_compress(name, json.loads((make_vectors.FOLDER / "expected.json").read_text()))
+    np.testing.assert_array_equal(codec.decompress(model, made), x)
+    assert codec.compress(model, x) == made
 
 
 def test_a_gpus_file_is_this_machines_file():
