@@ -207,7 +207,7 @@ def test_refusals_leave_nothing(run, tmp_path, capsys):
     assert "damaged" in refused(capsys, "decompress", run, out, tmp_path / "y.npy")
     assert "left out" in ok(capsys, "decompress", run, out, tmp_path / "z.npy", "--keep-going")
     out.write_bytes(data[:-1])
-    assert "cut short" in refused(capsys, "inspect", out)
+    assert "truncated" in refused(capsys, "inspect", out)
     assert not (tmp_path / "y.npy").exists()
     assert not [f for f in tmp_path.iterdir() if f.name.startswith(".")]
 

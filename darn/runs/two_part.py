@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from darn.codec import Damaged, Reader, varint
+from darn.codec import MalformedError, Reader, varint
 from darn.config import Architecture, Training
 from darn.data import Rows
 from darn.errors import DarnError, FormatError
@@ -145,7 +145,7 @@ def unpack(inside: bytes) -> Stack:
             arrays[name] = np.ldexp(whole.astype(np.float64), -fine).astype(np.float32)
         reader.done()
         return rebuild(structure, arrays)
-    except (DarnError, Damaged, IndexError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
+    except (DarnError, MalformedError, IndexError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
         raise FormatError(f"the model inside the file cannot be read: {e}") from e
 
 
