@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Default limit for the largest array of a program, in floats: a gigabyte.
+# Floats of the widest array of a program, where nothing better is known: a gigabyte.
 FLOATS = 1 << 28
 
 
 def row_keys(key, start: int, count: int):
-    """A key for every row that depends only on the row's number, so that no chunk size changes a result."""
+    """A key for every row, a function of the row's number alone: no chunk size can change a result."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(start + jnp.arange(count))
 
 

@@ -113,4 +113,4 @@ def pad(small: Stack, padded: Stack) -> Stack:
 def unpad(padded: Stack, small: Stack) -> Stack:
     """The inverse of `pad`: the part of `padded` that has the form of `small`."""
     taken = [np.asarray(w)[where] for w, (where, _) in zip(jax.tree.leaves(padded), _places(small, padded))]
-    return jax.tree.unflatten(jax.tree.structure(small), taken)
+    return jax.tree.unflatten(jax.tree.structure(small), jax.device_put(taken))  # JAX arrays, as the classes declare
