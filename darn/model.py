@@ -33,8 +33,9 @@ class Stack(eqx.Module):
     """A DARN: decoder p(x, h) and encoder q(h | x) over n_layers stochastic layers, Eqs. (7) and (8).
 
     `decoder[l]` is p(h^l | layers above), with h^0 = x; `encoder[k]` is q(h^(k+1) | layers below). A conditional sees
-    the nearest layer, or with `skip` every stochastic layer above it (in the encoder: below it), and always the observed
-    `context`, if there is one. Without hidden layers this is a plain density model: FVSBN, NADE, EoNADE, a mixture.
+    the nearest layer, or with `skip` every stochastic layer above it (in the encoder: below it), and always the
+    observed `context`, if there is one. Without hidden layers this is a plain density model: FVSBN, NADE, EoNADE, a
+    mixture.
 
     One example at a time; batches by `jax.vmap`. `h` is a tuple; h[0] is h^(1).
     """

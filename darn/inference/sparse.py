@@ -71,7 +71,7 @@ def _linear(model: Stack, l: int) -> Linear:
     if part.net is not None:
         raise DarnError(
             "the sparse sampler needs a decoder without deterministic layers, such as fDARN's: "
-            "draw from this model with the usual sampler"
+            "use the usual sampler for this model"
         )
     return part.layer.linear()
 
