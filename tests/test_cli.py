@@ -230,7 +230,7 @@ BAD_USE = {
     "no model": (lambda r, d: ["eval", d / "none"], ["none", "no model"]),
     "no run": (lambda r, d: ["eval", d], ["no model"]),
     "table for model": (lambda r, d: ["eval", csv(d / "m.csv", BITS)], ["m.csv", "not a readable darn model"]),
-    "cut model": (lambda r, d: ["sample", cut(r, d), "--out", "a.npy"], ["cut.safetensors", "cut short"]),
+    "cut model": (lambda r, d: ["sample", cut(r, d), "--out", "a.npy"], ["cut.safetensors", "truncated"]),
     "foreign model": (lambda r, d: ["eval", foreign(d)], ["not a darn model"]),
     "newer model": (lambda r, d: ["eval", newer(r, d)], ["upgrade"]),
     "model of Python": (lambda r, d: ["eval", bare(r, d)], ["without its data"]),

@@ -34,13 +34,13 @@ def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
     """All arrays of a .npy (under the one name "all") or .npz; never unpickles, which could run code."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy grumbles about headers written by Python 2
+            warnings.simplefilter("ignore")  # NumPy warns about headers written by Python 2
             found = np.load(io.BytesIO(data), allow_pickle=False)
             return {WHOLE: found} if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
     except BROKEN as e:
         if "allow_pickle" in str(e):
-            raise DarnError(f"{what} holds Python objects (or is no NumPy file): save it as plain numbers.") from None
-        raise DarnError(f"{what} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}.") from None
+            raise DarnError(f"{what} holds Python objects, or is not a NumPy file: save it as numbers.") from None
+        raise DarnError(f"{what} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
 
 
 def read_array(path: str | Path) -> np.ndarray:
@@ -53,7 +53,7 @@ def map_array(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except BROKEN as e:
-        raise DarnError(f"{path} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}.") from None
+        raise DarnError(f"{path} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
 
 
 def flat(e: Exception) -> str:
