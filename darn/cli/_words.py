@@ -1,4 +1,4 @@
-"""Messages in the words of the command at hand: options as it has them, and none that it lacks."""
+"""Rewords messages for a command, so that they name only options that it has."""
 
 import re
 from collections.abc import Mapping, Set
@@ -34,11 +34,11 @@ def reworded(error: DarnError, command: str | None, options: Mapping[str, Set[st
         foreign.append(found[1])
         return found[1]
 
-    # What stands between backquotes is another command to type, and stays.
+    # Text in backquotes is another command to type, and is kept.
     pieces = [part if i % 2 else _OPTION.sub(bare, part) for i, part in enumerate(text.split("`"))]
     text = "`".join(pieces)
     for name in dict.fromkeys(foreign):
-        # most are fields of a recipe, which training settles
+        # most are fields of a recipe, which are set in training
         owner = next((c for c in ("train", *options) if f"--{name}" in options[c]), None)
         if owner:
             text = f"{text.rstrip('.')}; {name} is an option of `darn {owner}`"
