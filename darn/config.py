@@ -204,9 +204,7 @@ class DataOptions:
         within=Range(0, 1, low_excluded=True),
     )
     labels: str | None = option(None, "the column of class labels, given to every conditional as context")
-    categorical: str | None = option(
-        None, "for tables: 'auto', or the names of categorical columns", repeatable=True
-    )
+    categorical: str | None = option(None, "for tables: 'auto', or the names of categorical columns", repeatable=True)
     drop: str | None = option(None, "for tables: names of columns to leave out", repeatable=True)
     weights: str | None = option(None, "for tables: the column of row weights for training")
     delimiter: str | None = option(

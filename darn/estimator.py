@@ -41,8 +41,8 @@ LEAST = 128  # the least number of rows in a program: fewer are padded, so that 
 class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
     """Deep AutoRegressive Network over rows of 0 and 1.
 
-    Parameters left at "auto" depend on the size of the data (`darn.runs.defaults`). Equal rows are merged, so that a row
-    with weight 2 and a row given twice have the same effect, and the order of the rows does not matter.
+    Parameters left at "auto" depend on the size of the data (`darn.runs.defaults`). Equal rows are merged, so that a
+    row with weight 2 and a row given twice have the same effect, and the order of the rows does not matter.
 
     Args:
         n_h: stochastic units; a number, or one for each layer from the bottom; 0 or () for none.
@@ -243,7 +243,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
     # ------------------------------------------------------------ a transformer
 
     def transform(self, X):
-        """The code of every row: q(h = 1 | x) of the first layer, and of deeper ones given the most probable code below.
+        """The code of every row: q(h = 1 | x) of each layer, given the most probable code below.
 
         Args:
             X: (rows, columns).
@@ -404,6 +404,7 @@ def _held_out(weight: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
     The shuffled rows are laid on a line, each as long as its weight; one unit is taken at every 1/fraction-th position.
     """
+    unit = min(1.0, weight.mean())  # for weights that are not counts, a row of mean weight is one row
     order = np.random.RandomState(seed).permutation(len(weight))
     ends = np.floor(np.cumsum(weight[order]) / unit * fraction + 0.5)
     held = np.zeros_like(weight)

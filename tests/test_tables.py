@@ -125,7 +125,7 @@ def test_refusals(table, tmp_path):
     refused(table, "no column named 'colr'", columns=Columns("colr"))
     refused(
         table,
-        "column 'weight', not 0 or 1: name it among the categorical columns",
+        "column 'weight', not 0 or 1: add it to the categorical columns",
         columns=Columns("colour,legs,kind,same"),
     )
     refused("digits", "is not a table", columns=Columns("auto"))

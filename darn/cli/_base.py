@@ -163,7 +163,5 @@ def use_device(args) -> None:
         jax.devices(args.device)
     except RuntimeError as e:
         if args.device == "gpu":
-            raise DarnError(
-                "JAX found no GPU: install darn with the extra `cuda`, or leave out --device gpu"
-            ) from e
+            raise DarnError("JAX found no GPU: install darn with the extra `cuda`, or leave out --device gpu") from e
         raise DarnError(f"JAX finds no device to compute on: {e}") from e

@@ -234,7 +234,9 @@ def register(add: Commands) -> None:
         "  darn decompress runs/mushrooms my.drn my.npy\n  darn decompress runs/pages scans.drn scans/\n"
         "  darn decompress my.drn my.csv         (a file with its model inside)",
     )
-    p.add_argument("paths", nargs="+", metavar="[RUN] IN OUT", help="model (unless it is inside the file), file, output")
+    p.add_argument(
+        "paths", nargs="+", metavar="[RUN] IN OUT", help="model (unless it is inside the file), file, output"
+    )
     p.add_argument("--keep-going", action="store_true", help="leave out rows whose block is damaged")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)

@@ -92,7 +92,9 @@ def register(add: Commands) -> None:
     )
     p.add_argument("model", metavar="RUN", help="a run folder, a model file or the name of a pretrained model")
     p.add_argument("data", nargs="?", help="rows with missing values: empty cells of a .csv, NaN in a .npy")
-    p.add_argument("--hide", metavar="WHAT", help="what to hide of complete rows: lower, upper, left, right, or columns by name")
+    p.add_argument(
+        "--hide", metavar="WHAT", help="what to hide of complete rows: lower, upper, left, right, or columns by name"
+    )
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
     add_delimiter(p)
     p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")

@@ -15,9 +15,7 @@ def sample(args) -> None:
     check_output(args.hidden, ARCHIVES, args.model)
     check_different(args.out, args.log_prob, args.hidden)
     if args.csv and args.json:
-        raise DarnError(
-            "--csv and --json both write to standard output: use --out FILE.csv instead of --csv"
-        )
+        raise DarnError("--csv and --json both write to standard output: use --out FILE.csv instead of --csv")
     ending = "csv" if args.csv else args.out.lower().rsplit(".", 1)[-1]
     least = 1 if ending == "png" else 0
     if args.n < least:

@@ -27,8 +27,8 @@ class Size:
 
 
 SIZES = (
-    # OCR letters: 28.0 nats per validation row in 212 s on two cores, where a linear visible layer had 29.4 in 81 s. The
-    # work of a NADE grows with columns times hidden units, so wide tables keep the linear layer.
+    # OCR letters: 28.0 nats per validation row in 212 s on two cores, where a linear visible layer had 29.4 in 81 s.
+    # The work of a NADE grows with columns times hidden units, so wide tables keep the linear layer.
     Size(20_000, 500, n_h=64, n_d=200, n_nade=100, lr=2e-3, steps=4000, epochs=30, decay=2.5e-4),
     Size(20_000, math.inf, n_h=200, n_d=400, n_nade=0, lr=5e-4, steps=4000, epochs=100, decay=2.5e-5),
     Size(500, math.inf, n_h=32, n_d=100, n_nade=0, lr=2.5e-3, steps=10_000, epochs=20, decay=3e-5),

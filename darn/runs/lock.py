@@ -38,8 +38,8 @@ def _is_remains(path: Path) -> bool:
 def locked(folder: str | Path) -> Iterator[None]:
     """Creates the folder if necessary and keeps other processes out of it until the block ends.
 
-    The lock is the kernel's (flock on a file in that folder), so it ends with the process, however that ends, and cannot
-    be left behind. Temporary files of interrupted writes are removed.
+    The lock is the kernel's (flock on a file in that folder), so it ends with the process, however that ends, and
+    cannot be left behind. Temporary files of interrupted writes are removed.
 
     Args:
         folder: Where the block is going to write.

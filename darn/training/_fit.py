@@ -134,8 +134,7 @@ def fit(
             save_best()
             kept = f"the model of epoch {record.epoch} is kept" + (f" in {folder}" if folder else "")
         raise DarnError(
-            f"the loss is infinite or NaN in epoch {loop.epoch}; {kept}: "
-            f"try a lower learning rate than {config.lr:g}"
+            f"the loss is infinite or NaN in epoch {loop.epoch}; {kept}: try a lower learning rate than {config.lr:g}"
         )
     if finished:
         save()
