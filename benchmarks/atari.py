@@ -130,8 +130,8 @@ def training_step(model, recipe, batch: int, steps: int) -> float:
     """Seconds of one step, many of them in one program as training runs them."""
     rng = np.random.default_rng(0)
     rows = Rows(rng.integers(0, 256, (batch * steps, -(-model.n_x // 8)), dtype=np.uint8), model.n_x)
-    program = Program(model, dataclasses.replace(recipe, batch=batch), len(rows))
-    hyper, on_device, zero, one = Hyper.of(recipe), DeviceRows.put(rows), jnp.asarray(0), jnp.asarray(1)
+    program = Program(model, dataclasses.replace(recipe.training, batch=batch), len(rows))
+    hyper, on_device, zero, one = Hyper.of(recipe.training), DeviceRows.put(rows), jnp.asarray(0), jnp.asarray(1)
     state = program.start(model, hyper)
     state, _ = jax.block_until_ready(program.epochs(state, hyper, on_device, zero, one))
     found = []

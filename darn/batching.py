@@ -6,12 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int, Key, PRNGKeyArray
 
 # Floats of the widest array of a program, where nothing better is known: a gigabyte.
 FLOATS = 1 << 28
 
 
-def row_keys(key, start: int, count: int):
+def row_keys(key: PRNGKeyArray, start: int | Int[Array, ""], count: int) -> Key[Array, " count"]:
     """A key for every row, a function of the row's number alone: no chunk size can change a result."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(start + jnp.arange(count))
 

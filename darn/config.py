@@ -101,7 +101,10 @@ class Architecture:
     )
     activation: str = option("tanh", "nonlinearity of deterministic units", ("tanh", "relu"))
     visible: str = option(
-        "linear", "visible layer p(x|h); 'grid': local autoregression", (*LAYERS, "grid"), open_to_layers=True
+        "linear",
+        "visible layer p(x|h); of images: 'grid', local autoregression; 'conv', causal convolutions",
+        (*LAYERS, "grid", "conv"),
+        open_to_layers=True,
     )
     prior: str = option(
         "linear", "hidden decoder layers p(h^l|h^(l+1)) and the prior on top", LAYERS, open_to_layers=True
@@ -117,11 +120,19 @@ class Architecture:
     period: int = option(8, "period of the weights of local layers; 1: convolution", within=AT_LEAST_1)
     ar: Window = option(Window(15, 14), "autoregression of visible=grid")  # noqa: RUF009  (immutable)
     ar_h: Window = option(Window(7, 8), "autoregression within local_h layers")  # noqa: RUF009
+    conv_channels: int = option(32, "channels of visible=conv", within=AT_LEAST_1)
+    conv_blocks: int = option(4, "residual blocks of visible=conv", within=AT_LEAST_1)
+    dropout: float = option(
+        0.0, "fraction of the activations of visible=conv that a training step leaves out", within=BELOW_1
+    )
+    orders: str = option(
+        "one", "orders of visible=conv: row by row, or all turns and reflections of the image", ("one", "symmetries")
+    )
 
     @property
     def is_local(self) -> bool:
         """Whether the stack is over a grid of pixels."""
-        return bool(self.local or self.local_h or self.visible == "grid")
+        return bool(self.local or self.local_h or self.visible in ("grid", "conv"))
 
     @property
     def is_stochastic(self) -> bool:
@@ -153,6 +164,7 @@ class Training:
         "learning rate over the run; 'half': constant, then linear to 1% over the second half",
         ("constant", "half", "linear", "cosine"),
     )
+    clip: float = option(0.0, "largest norm of a step's gradient; 0: no limit", within=AT_LEAST_0)
     batch: int = option(100, "rows in a minibatch", within=AT_LEAST_1)
     epochs: int = option(200, "passes over the training rows", within=AT_LEAST_1)
     weight_decay: float = option(

@@ -111,11 +111,25 @@ class Stack(eqx.Module):
         return tuple(part.layer.log_prob(y, self.above(l, h, context)) for l, (part, y) in parts)
 
     def training_log_p_layers(
-        self, x: Float[Array, " n_x"], h: Sequence[Array], context: Array | None = None, *, key: PRNGKeyArray
+        self,
+        x: Float[Array, " n_x"],
+        h: Sequence[Array],
+        context: Array | None = None,
+        *,
+        key: PRNGKeyArray,
+        validating: bool = False,
     ) -> tuple[Array, ...]:
-        """`log_p_layers` for training, where layers may return an estimate: see `AbstractBinaryLayer`."""
+        """`log_p_layers` for training, where layers may return an estimate: see `AbstractBinaryLayer`.
+
+        With `validating`, without noise that only training uses, such as dropout.
+        """
+
+        def one(layer: AbstractBinaryLayer, y, c, k):
+            log_prob = layer.validation_log_prob if validating else layer.training_log_prob
+            return log_prob(y, c, key=k)
+
         parts = enumerate(zip(self.decoder, (x, *h), jax.random.split(key, len(self.decoder))))
-        return tuple(part.layer.training_log_prob(y, self.above(l, h, context), key=k) for l, (part, y, k) in parts)
+        return tuple(one(part.layer, y, self.above(l, h, context), k) for l, (part, y, k) in parts)
 
     def log_q(self, x: Array, h: Sequence[Array], context: Array | None = None) -> Float[Array, ""]:
         """log q(h | x), Eq. (4)."""

@@ -13,7 +13,15 @@ from jaxtyping import PRNGKeyArray
 
 from darn.config import Architecture, LocalLayer
 from darn.errors import DarnError
-from darn.layers import AbstractBinaryLayer, Factorial, LinearAutoregressive, OneHot
+from darn.layers import (
+    AbstractBinaryLayer,
+    CausalConv,
+    Factorial,
+    LinearAutoregressive,
+    OneHot,
+    Orders,
+    symmetries,
+)
 from darn.model import Conditional, Stack
 from darn.nn import ACTIVATIONS, REGISTRY, AbstractMap, CausalLocal, Dense, Grid, Local, LocalTranspose, Net
 
@@ -128,14 +136,20 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
     # A level's maps take their keys when the loop advances, and its mirrored maps after them. Published weights depend
     # on this order.
     for level in _levels(arch, shape, keys):
-        down = [_mirror(m, bias=k > 0, key=next(keys)) for k, m in enumerate(level.maps)]
-        U, *others = down
-        decoder.append(Conditional(_with_maps(kind, below.n, below.W, U), _net(others[::-1], arch)))
+        if kind == "conv":
+            layer = _conv(arch, shape, _to_channels(level.maps[0], arch, shape, next(keys)), next(keys))
+            others = [_mirror(m, bias=True, key=next(keys)) for m in level.maps[1:]]
+        else:
+            U, *others = [_mirror(m, bias=k > 0, key=next(keys)) for k, m in enumerate(level.maps)]
+            layer = _with_maps(kind, below.n, below.W, U)
+        decoder.append(Conditional(layer, _net(others[::-1], arch)))
         last = eqx.tree_at(lambda m: m.b, level.maps[-1], None)  # the layer has its own bias
         encoder.append(Conditional(Factorial(level.n, U=last), _net(level.maps[:-1], arch)))
         below, kind = level, arch.prior if level.W is None else "grid"
     if kind in ("grid", "factorial", "linear"):
         top = _with_maps(kind, below.n, below.W, None)
+    elif kind == "conv":
+        top = _conv(arch, shape, None, next(keys))
     else:
         top = _layer(kind, below.n, 0, arch, next(keys))
     return Stack((*decoder, Conditional(top)), tuple(encoder))
@@ -185,6 +199,34 @@ def _with_maps(kind: str, n: int, W: CausalLocal | None, U: AbstractMap | None) 
     if kind in ("grid", "linear"):
         return LinearAutoregressive(n, U=U, W=W)
     raise DarnError(f"in a local stack, only the top layer can be {kind}: the others must be linear or factorial")
+
+
+def _conv(arch: Architecture, shape: tuple[int, int], U: AbstractMap | None, key: PRNGKeyArray) -> AbstractBinaryLayer:
+    """Causal convolutions over images, in one order or in all symmetries of the image."""
+    grid = (*shape, 1)
+    places = symmetries(grid)[: None if arch.orders == "symmetries" else 1]
+    core = CausalConv(
+        grid,
+        channels=arch.conv_channels,
+        n_blocks=arch.conv_blocks,
+        dropout=arch.dropout,
+        n_told=len(places),
+        U=U,
+        key=key,
+    )
+    return core if arch.orders == "one" else Orders(core, places)
+
+
+def _to_channels(m: AbstractMap, arch: Architecture, shape: tuple[int, int], key: PRNGKeyArray) -> AbstractMap:
+    """The mirror of a map from an image, with `conv_channels` outputs per pixel instead of one."""
+    C = arch.conv_channels
+    if isinstance(m, Local):
+        k_of, key = jax.random.split(key)
+        _, _, kernel, _, _, filters = m.W.shape
+        wide = Local((*shape, C), kernel, filters, stride=m.stride, period=arch.period, bias=False, key=k_of)
+        return LocalTranspose(wide, bias=False, key=key)
+    assert isinstance(m, Dense)
+    return Dense(m.W.shape[0], m.W.shape[1] * C, bias=False, key=key)
 
 
 def fvsbn(n_x: int, *, key: PRNGKeyArray, **options) -> Stack:

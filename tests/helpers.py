@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from darn.config import Architecture, LocalLayer, Window
-from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot
+from darn.layers import NADE, CausalConv, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot, Orders, symmetries
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh
 from darn.zoo import build
 
@@ -164,6 +164,15 @@ def _under_grid(n_c, key):
     return LinearAutoregressive(W.n, U=U, W=W)
 
 
+def _conv(n_c, key, grid, **options):
+    return CausalConv(grid, n_c, channels=4, key=key, **({"n_blocks": 1, "first": (2, 5), "width": 3} | options))
+
+
+def _turned(n_c, key, grid, **options):
+    places = symmetries(grid)
+    return Orders(_conv(n_c, key, grid, n_told=len(places), **options), places)
+
+
 MAPS = {
     "dense": (lambda key: Dense(4, 6, key=key), 4),
     "dense without bias": (lambda key: Dense(4, 3, bias=False, key=key), 4),
@@ -217,6 +226,15 @@ _LAYERS = {
     "eonade": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4,), n_orderings=3, key=key),
     "eonade, deep": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key),
     "mixture": lambda n_c, key: Mixture(6, n_c, n_components=3, key=key),
+    "conv": lambda n_c, key: _conv(n_c, key, (3, 3, 1), n_blocks=2),
+    "conv, channels": lambda n_c, key: _conv(n_c, key, (2, 2, 2)),
+    "conv, dilated": lambda n_c, key: _conv(n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5),
+    "conv, the same context in every cell": lambda n_c, key: _conv(
+        n_c, key, (4, 2, 1), U=Dense(n_c, 4, key=key) if n_c else None
+    ),
+    "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 2, 1)),
+    "orders of conv, channels": lambda n_c, key: _turned(n_c, key, (1, 3, 2)),
+    "orders of conv, four": lambda n_c, key: _turned(n_c, key, (2, 3, 1)),
 }
 GROUPS = (3, 1, 2, 2)
 _LAYERS |= {
@@ -234,7 +252,9 @@ ONE_HOT = [name for name in LAYERS if name.startswith("one-hot")]  # over valid 
 def make_layer(name, grid=None):
     """(layer, a context or None), the same ones for the same name."""
     seed = seed_of(name)
-    layer = randomised(blank(lambda: LAYERS[name](key=jax.random.key(seed))), seed, grid=grid)
+    # Weights of a deep net are smaller, or its rounding errors would grow from block to block.
+    scale = 0.4 if "conv" in name.split(",")[0] else 0.9
+    layer = randomised(blank(lambda: LAYERS[name](key=jax.random.key(seed))), seed, scale=scale, grid=grid)
     c = np.round(4 * np.random.default_rng(seed).normal(size=N_C)) / 4 if "| c" in name else None
     return layer, None if c is None else jnp.asarray(c, jnp.float32)
 
@@ -279,6 +299,8 @@ SHAPES = {
     "on a grid, 1": (2, 3),
     "on a grid, 1, dense between": (3, 2),
     "on a grid, 2": (2, 3),
+    "on a grid, conv": (2, 2),
+    "on a grid, conv, 1": (2, 3),
 }
 MODELS |= {
     "on a grid, fvsbn": (_arch(**_LOCAL), 6, 0),
@@ -292,6 +314,15 @@ MODELS |= {
     ),
     "on a grid, 2": (_arch((2,), local_h=(LocalLayer(3, 2, 2),), **_LOCAL), 6, 0),
 }
+_CONV = _LOCAL | {"visible": "conv", "conv_channels": 3, "conv_blocks": 1}
+MODELS |= {
+    "on a grid, conv": (_arch(**_CONV), 4, 0),
+    "on a grid, conv, 1": (
+        _arch((2,), local=(LocalLayer(3, 1, 2), LocalLayer(2, 2, 2)), orders="symmetries", dropout=0.25, **_CONV),
+        6,
+        0,
+    ),
+}
 DEEP = [name for name in MODELS if MODELS[name][0].n_h]
 
 
@@ -301,7 +332,7 @@ def make_model(name):
     arch, n_x, n_context = MODELS[name]
     seed = seed_of(name)
     make = lambda: build(arch, n_x, n_context=n_context, shape=SHAPES.get(name), key=jax.random.key(seed))  # noqa: E731
-    model = randomised(blank(make), seed, scale=0.8)
+    model = randomised(blank(make), seed, scale=0.4 if "conv" in name else 0.8)
     c = np.random.default_rng(seed).normal(size=n_context).astype(np.float32) if n_context else None
     return model, c
 

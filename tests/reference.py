@@ -146,6 +146,60 @@ def mixture(layer, y, c):
     return math.log(sum(weights[k] * math.exp(_bits(y, sigmoid(base + f64(layer.B)[k]))) for k in range(K)))
 
 
+def _elu(a):
+    return np.where(a > 0, a, np.expm1(np.minimum(a, 0)))
+
+
+def _convolution(f, x):
+    """Every cell: the kernel over the rows above and its own, to both sides or to the left."""
+    W, d = f64(f.W), f.dilation
+    kh, kw = W.shape[:2]
+    out = np.zeros((*x.shape[:2], W.shape[3]))
+    for i, j, a, b in np.ndindex(*x.shape[:2], kh, kw):
+        row, column = i - (kh - 1 - a) * d, j - (kw - 1 - b if f.left else kw // 2 - b) * d
+        if 0 <= row < x.shape[0] and 0 <= column < x.shape[1]:
+            out[i, j] += x[row, column] @ W[a, b]
+    return out
+
+
+def _gate(a):
+    value, door = np.split(a, 2, axis=-1)
+    return value * sigmoid(door)
+
+
+def conv(layer, y, c, order=None, k=0):
+    """Gated convolutions in two streams, van den Oord et al. (2016); `order`: the units turned, k its number."""
+    H, W, D = layer.grid
+    order = np.arange(layer.n) if order is None else np.asarray(order)
+    x = y[order].reshape(H, W, D)
+    pixels = np.concatenate([2 * x - 1, np.ones((H, W, 1))], axis=2)
+    down, right = np.zeros_like(pixels), np.zeros_like(pixels)
+    down[1:], right[:, 1:] = pixels[:-1], pixels[:, :-1]
+    v = _convolution(layer.up, down)
+    if layer.U is not None:
+        given = apply(layer.U, c)
+        every = given.reshape(H * W, -1) if given.size > len(layer.e) else np.tile(given, (H * W, 1))
+        v = v + every[order[::D] // D].reshape(H, W, -1)
+    h = _convolution(layer.left, right) + _convolution(layer.link, _elu(v))
+    for block, bias in zip(layer.blocks, f64(layer.gates)[k]):
+        b = f64(block.b)
+        inside = _convolution(block.up[0], _elu(v)) + b[0]
+        v = v + _gate(_convolution(block.up[1], _elu(inside)) + bias[0])
+        inside = _convolution(block.left[0], _elu(h)) + _convolution(block.link, _elu(v)) + b[1]
+        h = h + _gate(_convolution(block.left[1], _elu(inside)) + bias[1])
+    hidden = _elu(h) @ f64(layer.head) + f64(layer.e)
+    a = np.zeros((H, W, D))
+    for f in range(D):
+        a[:, :, f] = _elu(hidden + x[:, :, :f] @ f64(layer.V)[:f]) @ f64(layer.R)[f]
+    return _bits(x.ravel(), sigmoid(a.ravel() + f64(layer.b)[order]))
+
+
+def orders(layer, y, c):
+    """The mean probability over the orders."""
+    each = [math.exp(conv(layer.core, y, c, order, k)) for k, order in enumerate(np.asarray(layer.places))]
+    return math.log(sum(each) / len(each))
+
+
 def one_hot(layer, y, c):
     """The chain rule over the inner layer, without the units that their group has settled."""
     table = _prefixes(layer.layer, None if c is None else tuple(c))
@@ -182,6 +236,8 @@ LAYERS = {
     "NADE": nade,
     "EoNADE": eonade,
     "Mixture": mixture,
+    "CausalConv": conv,
+    "Orders": orders,
 }
 
 

@@ -231,10 +231,10 @@ BAD_USE = {
     "no run": (lambda r, d: ["eval", d], ["no model"]),
     "table for model": (lambda r, d: ["eval", csv(d / "m.csv", BITS)], ["m.csv", "not a readable darn model"]),
     "cut model": (lambda r, d: ["sample", cut(r, d), "--out", "a.npy"], ["cut.safetensors", "truncated"]),
-    "foreign model": (lambda r, d: ["eval", foreign(d)], ["not a darn model"]),
+    "foreign model": (lambda r, d: ["eval", foreign(d)], ["file of another program"]),
     "newer model": (lambda r, d: ["eval", newer(r, d)], ["upgrade"]),
     "model of Python": (lambda r, d: ["eval", bare(r, d)], ["without its data"]),
-    "checkpoint": (lambda r, d: ["eval", r / "checkpoint.safetensors"], ["not a darn model"]),
+    "checkpoint": (lambda r, d: ["eval", r / "checkpoint.safetensors"], ["file of another program"]),
     "wrong width": (lambda r, d: ["eval", r, csv(d / "a.csv", BITS)], ["6 columns", "64"]),
     "grey rows": (
         lambda r, d: ["eval", r, npy(d / "a.npy", np.full((5, 64), 0.4)), "--every", "2"],

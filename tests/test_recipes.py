@@ -30,7 +30,7 @@ def noise(monkeypatch):
     def load(name, *, binarize=None, threshold=0.5, seed=0, labels=None, columns=None):
         rng = np.random.default_rng(seed)
         parts = [data.Rows.from_array(rng.random((n, WIDTHS[name])) < 0.3) for n in (20, 10, 10)]
-        shape = (209, 159) if name.startswith("atari") else None
+        shape = (209, 159) if name.startswith("atari") else {"binarized_mnist": (28, 28)}.get(name)
         return data.Splits(name, *parts, binarize, shape=shape, sha256="noise")
 
     monkeypatch.setattr(data, "load", load)
@@ -298,7 +298,12 @@ def test_parse_field_refuses(name, text, said):
         ({"sparsity": 0.1, "n_h": ()}, "give n_h"),
         ({"n_hh": (3,)}, "no field n_hh: did you mean n_h"),
         ({"visible": "urn"}, "visible must be one of factorial"),
-        ({"local": (LocalLayer(3, 2, 4),), "visible": "nade"}, "visible grid or factorial"),
+        ({"local": (LocalLayer(3, 2, 4),), "visible": "nade"}, "visible grid, conv or factorial"),
+        ({"dropout": 0.1}, "dropout needs visible conv"),
+        ({"orders": "symmetries"}, "orders needs visible conv"),
+        ({"visible": "conv", "dropout": 0.1, "weighted": True, "n_samples": 2}, "leave out dropout"),
+        ({"visible": "conv", "dropout": 1.0}, "dropout must be"),
+        ({"clip": -1.0}, "clip must be"),
     ],
 )
 def test_override_refuses(fields, said):

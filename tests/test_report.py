@@ -44,8 +44,8 @@ RUNS = {
     "categories": ("pets.csv", "--categorical", "auto"),
     "categories, no code": ("pets.csv", "--categorical", "auto", "--n_h", "", "--visible", "nade"),
     "grid": ("digits", "--visible", "grid", "--n_h", ""),
-    "grid with a code": ("digits", "--visible", "grid", "--local", "3,2,2", "--n_h", "4", "--n_d", ""),
-    "deep grid": ("digits", "--visible", "grid", "--local_h", "3,2,2", "--n_h", "4", "--n_d", ""),
+    "grid with a code": ("digits", "--visible", "grid", "--local", "3/2/2", "--n_h", "4", "--n_d", ""),
+    "deep grid": ("digits", "--visible", "grid", "--local_h", "3/2/2", "--n_h", "4", "--n_d", ""),
 }
 NO_CODE = [name for name, words in RUNS.items() if ("--n_h", "") in itertools.pairwise(words)]
 
@@ -100,7 +100,7 @@ def forge(run):
     path = run / "model.safetensors"
     model, info = load_model(path)
     nasty = lambda name: f"{name}{NASTY}{ATTRIBUTE}{ENDS}"  # noqa: E731
-    info["recipe"]["promise"] = nasty("promise")
+    info["recipe"]["description"] = nasty("description")
     for key in ("name", "binarize"):
         info["data"][key] = nasty(key)
     info["made"] = {k: nasty(k) for k in ("command", "commit", "device")} | {"versions": {nasty("jax"): nasty("1")}}

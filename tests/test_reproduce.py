@@ -15,6 +15,7 @@ import reference
 from helpers import MODELS, make_model
 
 from darn import cli, data, zoo
+from darn.config import LocalLayer, Window
 from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.inference.sampling import sample
@@ -354,9 +355,10 @@ def games(monkeypatch, tmp_path):
     load = lambda name, **_: data.Splits(name, *parts, None, (7, 9), sha256="noise")  # noqa: E731
     monkeypatch.setattr(data, "load", load)
     monkeypatch.setattr(data, "load_rows", lambda name, **_: parts[2])
-    small = {"local": (3, 2, 2), "ar": (3, 2), "period": 2, "n_h": (4,)}
+    small = {"local": (LocalLayer(3, 2, 2),), "ar": Window(3, 2), "period": 2, "n_h": (4,)}
     for name in [name for name in RECIPES if name.startswith("atari/")]:
-        fields = small | ({"local_h": (3, 2, 2), "ar_h": (3, 2)} if RECIPES[name].local_h else {})
+        deep = {"local_h": (LocalLayer(3, 2, 2),), "ar_h": Window(3, 2)}
+        fields = small | (deep if RECIPES[name].architecture.local_h else {})
         monkeypatch.setitem(RECIPES, name, RECIPES[name].tiny().replace(**fields))
     made, real = [], run.train
     monkeypatch.setattr(run, "train", lambda recipe, out, **k: made.append(out.name) or real(recipe, out, **k))
@@ -381,7 +383,11 @@ def test_a_game_is_a_row_like_any_other(games, capsys):
     other = driver.record(ROWS["pong-fvsbn-episodes"])
     assert other is not None
     assert (other["method"], other["dataset"]) == ("exact", "atari/pong/episodes")
-    assert (other["recipe"]["n_h"], other["recipe"]["paper_bound"], "baselines" in other) == ([], None, False)
+    assert (other["recipe"]["architecture"]["n_h"], other["recipe"]["paper_bound"], "baselines" in other) == (
+        [],
+        None,
+        False,
+    )
     # what is there is not made again unless asked for, and a figure's second use of a run is no second training
     assert driver.record(ROWS["pong"]) == record
     assert made == ["pong", "pong-fvsbn-episodes"]

@@ -96,7 +96,7 @@ def test_two_starts_in_one_new_folder(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "new_model", finished)
     with pytest.raises(DarnError, match="exists already"):
         folder.train(recipe, out, progress=False)
-    assert folder.open_run(out).recipe == recipe
+    assert folder.load(out).recipe == recipe
 
 
 def test_a_lock_is_on_the_file_that_is_there(tmp_path, monkeypatch):
@@ -163,7 +163,7 @@ def test_killed_while_writing(name, when, recipe, tmp_path):
     folder.train(recipe, out, resume=started, progress=False)
     assert not [f for f in os.listdir(out) if f.startswith(".") and f != lock.LOCK]
     folder.train(recipe, tmp_path / "whole", progress=False)
-    a, b = (folder.open_run(tmp_path / d) for d in ("run", "whole"))
+    a, b = (folder.load(tmp_path / d) for d in ("run", "whole"))
     assert a.recipe == b.recipe
     mine, whole = (load_file(tmp_path / d / "model.safetensors") for d in ("run", "whole"))
     assert all((mine[k] == whole[k]).all() for k in whole)

@@ -424,7 +424,7 @@ def test_the_command(own, tmp_path, monkeypatch, capsys):
     assert [m["fields"] for m in record["models"]] == [{"lr": "0.01"}, {"lr": "0.001"}]
     assert load(record["run"]).info["training"]["valid_bound"] == record["models"][record["best"]]["valid_bound"]
     assert cli.main(words) == 2
-    assert "resume the sweep" in capsys.readouterr().err
+    assert "continue it with --resume" in capsys.readouterr().err
     assert cli.main([*words, "--resume"]) == 0
     assert "best of 2 models" in capsys.readouterr().out
 

@@ -30,6 +30,7 @@ from darn.model_file import load_model
 from darn.training import (
     DeviceRows,
     Hyper,
+    Loop,
     Program,
     Terms,
     fit,
@@ -335,6 +336,55 @@ def test_options_train(fields):
         assert all(np.max(np.abs(a - b)) > 1e-4 for a, b in zip(new, other))
 
 
+@pytest.mark.parametrize("clip", [0.0, 1e-3, 1e3])
+def test_clipping_bounds_the_norm_of_a_step(clip, optax_promotes):
+    model = small()
+    config = replace(BASE, optimizer="sgd", lr=1.0, batch=len(PATTERNS), epochs=1, clip=clip)
+    found = go(model, config)
+    moved = [np.asarray(a) - np.asarray(b) for a, b in zip(jax.tree.leaves(found.model), jax.tree.leaves(model))]
+    norm = np.sqrt(sum(np.sum(v.astype(np.float64) ** 2) for v in moved))
+    if clip == 1e-3:
+        assert norm == pytest.approx(clip, rel=1e-3)
+    else:  # 0 is no limit, and a limit beyond the gradient is none either
+        assert norm > 0.01
+        same(found.model, go(model, replace(config, clip=0.0)).model)
+
+
+def test_convolutions_in_several_orders_train_and_resume(tmp_path, optax_promotes):
+    arch = Architecture(n_h=(), visible="conv", conv_channels=3, conv_blocks=1, dropout=0.25, orders="symmetries")
+    model = zoo.build(arch, 6, shape=(2, 3), key=jax.random.key(0))
+    config = replace(BASE, optimizer="adam", schedule="cosine", clip=1.0, average=0.9, epochs=30, validate_every=10)
+    rows = DeviceRows.put(PATTERNS)
+
+    def loop(until, path=None):
+        one = Loop([model], [config], rows, rows)
+        if path is not None:
+            one.load(path)
+        while one.running and one.epoch < until:
+            one.advance()
+        return one
+
+    whole, half = loop(30), loop(10)
+    half.save(tmp_path / "checkpoint.safetensors")
+    rest = loop(30, tmp_path / "checkpoint.safetensors")
+    same(rest.state, whole.state)
+    valid = [[row["valid"] for row in one.records[0].history] for one in (whole, rest)]
+    assert valid[0] == valid[1]
+    bounds = [row["bound"] for row in valid[0]]
+    assert bounds[-1] < bounds[0] - 0.3
+
+
+def test_validation_is_without_dropout():
+    def validated(dropout):
+        arch = Architecture(n_h=(2,), n_d=(), visible="conv", conv_channels=3, conv_blocks=1, dropout=dropout)
+        model = randomised(zoo.build(arch, 6, shape=(2, 3), key=jax.random.key(0)), 1, scale=0.4)
+        rows = DeviceRows.put(PATTERNS)
+        program, hyper = Program(model, BASE, len(rows)), Hyper.of(BASE)
+        return program.bound(program.start(model, hyper), hyper, rows, n_samples=2)
+
+    same(validated(0.5), validated(0.0))
+
+
 def test_observed_context_trains():
     """Two patterns told apart by the context alone cost nothing in the end."""
     context = np.tile(np.eye(2, dtype=np.float32), (10, 1))
@@ -415,7 +465,7 @@ def test_the_best_epoch_is_kept(tmp_path):
 
 # ---------------------------------------------------------------- runs broken off
 
-LONG = replace(BASE, epochs=150, average=0.9, sparsity=0.3, noise="matrix")
+LONG = replace(BASE, epochs=150, average=0.9, sparsity=0.3, noise="matrix", clip=0.5)
 
 SCRIPT = """
 import dataclasses, pathlib, sys

@@ -25,11 +25,12 @@ def compress(args) -> None:
 
     if args.train:
         made, inside, given, extra = _trained(args, source)
+        rows = codec.RowCodec(made)
     else:
         run = load(model[0])
         made, inside, extra = run.model, b"", {}
+        rows = codec.RowCodec(made)  # first: some models cannot compress, whatever the rows
         given = open_source(source, run.model.n_x, run.shape, args.split, run.schema, args.delimiter)
-    rows = codec.RowCodec(made)
     held: list = []  # the first rows, to measure the cost of rounding
 
     def watched():

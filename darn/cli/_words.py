@@ -7,6 +7,7 @@ from darn.errors import DarnError
 from darn.runs.jsonable import FieldError
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
+_ARGUMENT = re.compile(r"(?<![\w-])([a-z]\w*) = ")  # of a Python call: drop = 'name'
 
 
 def reworded(error: DarnError, command: str | None, options: Mapping[str, Set[str]]) -> str:
@@ -18,8 +19,8 @@ def reworded(error: DarnError, command: str | None, options: Mapping[str, Set[st
         options: Every command's options, such as "--lr".
 
     Returns:
-        The message. Fields that it names have dashes where they are options of the command; options of other commands
-        lose theirs, and the message says whose they are.
+        The message. Fields and arguments that it names have dashes where they are options of the command; options of
+        other commands have none, and the message says whose they are.
     """
     here = options.get(command or "", frozenset())
     text = str(error)
@@ -34,8 +35,15 @@ def reworded(error: DarnError, command: str | None, options: Mapping[str, Set[st
         foreign.append(found[1])
         return found[1]
 
+    def dashed(argument: re.Match) -> str:
+        if f"--{argument[1]}" in here:
+            return f"--{argument[1]} "
+        foreign.append(argument[1])
+        return argument[0]
+
     # Text in backquotes is another command to type, and is kept.
-    pieces = [part if i % 2 else _OPTION.sub(bare, part) for i, part in enumerate(text.split("`"))]
+    pieces = text.split("`")
+    pieces[::2] = [_ARGUMENT.sub(dashed, _OPTION.sub(bare, part)) for part in pieces[::2]]
     text = "`".join(pieces)
     for name in dict.fromkeys(foreign):
         # most are fields of a recipe, which are set in training

@@ -56,6 +56,7 @@ def description_length(
     key: PRNGKeyArray,
     bit: Estimator = bernoulli,
     log_q: str = "sampled",
+    validating: bool = False,
 ) -> DescriptionLength:
     """One sample h ~ q(H|x) of log q(h|x) - log p(x,h), Eq. (15), differentiable through the bits.
 
@@ -71,6 +72,7 @@ def description_length(
         bit: how bits are drawn and differentiated, see `darn.gradients`.
         log_q: "sampled", or "entropy" to replace log q by the closed form -H(q), with trainable weights (factorial
             encoders only).
+        validating: whether to leave out noise that only training uses, such as dropout.
 
     Returns:
         The description length and its parts.
@@ -80,7 +82,8 @@ def description_length(
         q = tuple(-e for e in model.entropy_layers(x, h, context))
     else:
         q = _frozen_encoder(model).log_q_layers(x, h, context)
-    return _parts(q, model.training_log_p_layers(x, h, context, key=jax.random.fold_in(key, _DECODER)), h)
+    k_p = jax.random.fold_in(key, _DECODER)
+    return _parts(q, model.training_log_p_layers(x, h, context, key=k_p, validating=validating), h)
 
 
 def _parts(log_q, log_p, h) -> DescriptionLength:
@@ -96,7 +99,14 @@ def _mean(tree):
 Loss = Callable[..., tuple[Float[Array, ""], DescriptionLength]]
 
 
-def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "sampled", weighted: bool = False) -> Loss:
+def make_loss(
+    estimator: str = "darn",
+    *,
+    n_samples: int = 1,
+    log_q: str = "sampled",
+    weighted: bool = False,
+    validating: bool = False,
+) -> Loss:
     """The loss of one row, for a named gradient estimator.
 
     Args:
@@ -105,6 +115,7 @@ def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "samp
         log_q: see `description_length`.
         weighted: whether the decoder minimises the bound of Burda, Grosse and Salakhutdinov (2016) over n_samples
             encodings.
+        validating: whether to leave out noise that only training uses, for the local estimators.
 
     Returns:
         A function `(model, x, context, price, warm=1.0, *, key)`, with `price` and `warm` as in
@@ -118,7 +129,9 @@ def make_loss(estimator: str = "darn", *, n_samples: int = 1, log_q: str = "samp
         bit = LOCAL[estimator]
 
         def local(model, x, context, price, warm=1.0, *, key):
-            one = lambda k: description_length(model, x, context, key=k, bit=bit, log_q=log_q)  # noqa: E731
+            def one(k):
+                return description_length(model, x, context, key=k, bit=bit, log_q=log_q, validating=validating)
+
             # Deriving a key costs as much as drawing a layer of bits, so none is derived in vain.
             dl = one(key) if n_samples == 1 else _mean(jax.vmap(one)(jax.random.split(key, n_samples)))
             return dl.priced(price, warm), dl

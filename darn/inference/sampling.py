@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from darn.batching import map_rows, row_keys, rows_within
 from darn.model import Stack
@@ -86,7 +85,7 @@ def sample(
     return map_rows(draw, n, size, tuple(h), context, numbered=True)
 
 
-def _back(model, h, context) -> Float:
+def _back(model, h, context):
     return model.decoder[0].layer.most_probable(model.above(0, h, context))[1]
 
 

@@ -6,9 +6,13 @@ from darn.layers._base import bias_field as bias_field
 from darn.layers._base import context_field as context_field
 from darn.layers._base import context_map as context_map
 from darn.layers._base import plus_context as plus_context
+from darn.layers._conv import CausalConv as CausalConv
 from darn.layers._eonade import EoNADE as EoNADE
 from darn.layers._factorial import Factorial as Factorial
 from darn.layers._linear import LinearAutoregressive as LinearAutoregressive
 from darn.layers._mixture import Mixture as Mixture
 from darn.layers._nade import NADE as NADE
 from darn.layers._onehot import OneHot as OneHot
+from darn.layers._orders import AbstractReorderable as AbstractReorderable
+from darn.layers._orders import Orders as Orders
+from darn.layers._orders import symmetries as symmetries

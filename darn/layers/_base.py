@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jax import lax
 from jax.nn import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.errors import DarnError
+from darn.errors import InputError
 from darn.gradients import Estimator, bernoulli
 from darn.nn import COMPILED, AbstractMap, AbstractTurns, Arithmetic, Decide, Dense, Inputs, Work, softplus
 from darn.random import uniform
@@ -147,6 +147,12 @@ class AbstractBinaryLayer(eqx.Module):
         """log p(y | c), or a cheaper estimate for training (see `trains_by_estimate`)."""
         return self.log_prob(y, c)
 
+    def validation_log_prob(
+        self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The criterion for comparing epochs: `training_log_prob` without noise that only training uses, such as dropout."""
+        return self.training_log_prob(y, c, key=key)
+
     def draw_order(self, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
         """Returns (an order drawn at random, a key for what follows)."""
         if self.n_orders == 1:
@@ -188,18 +194,18 @@ class AbstractBinaryLayer(eqx.Module):
 
     def entropy(self, c: Array | None = None) -> Float[Array, ""]:
         """-E[log p(y | c)] in nats, in closed form."""
-        raise DarnError(f"the entropy of a {type(self).__name__} layer has no closed form: use factorial layers")
+        raise InputError(f"the entropy of a {type(self).__name__} layer has no closed form: use factorial layers")
 
     def separates(self, missing: np.ndarray) -> bool:
         """Whether no observed unit depends on a missing one, in any row; `missing` is (rows, n) of bool."""
         after = np.cumsum(missing, axis=1) > 0
         return self.n_orders == 1 and not (after & ~missing).any()
 
-    def shifted(self, by: Float[Array, " n"]) -> Self:
+    def shifted(self, by: Float[Array, " n"]) -> "AbstractBinaryLayer":
         """The same layer with its units' biases moved; `independent` layers only."""
         return eqx.tree_at(lambda layer: layer.b, self, self.b + by)  # type: ignore[attr-defined]
 
-    def with_bias(self, mean: Float[Array, " n"]) -> Self:
+    def with_bias(self, mean: Float[Array, " n"]) -> "AbstractBinaryLayer":
         """The same layer, its units' biases set so that it starts from the given mean activities."""
         a = jnp.log(mean) - jnp.log1p(-mean)
         return eqx.tree_at(lambda layer: layer.b, self, jnp.asarray(a, jnp.float32))  # type: ignore[attr-defined]
@@ -209,7 +215,7 @@ class AbstractBinaryLayer(eqx.Module):
     by_name: ClassVar[bool] = True  # whether an architecture may name the layer
 
     @classmethod
-    def make(cls, n: int, n_c: int, options: Mapping[str, Any], *, key: PRNGKeyArray) -> Self:
+    def make(cls, n: int, n_c: int, options: Mapping[str, Any], *, key: PRNGKeyArray) -> "AbstractBinaryLayer":
         """A fresh layer over n units given n_c; `options` are the fields of an `Architecture`."""
         return cls(n, n_c, key=key)  # type: ignore[call-arg]
 
@@ -225,18 +231,18 @@ class AbstractBinaryLayer(eqx.Module):
             c: size, grid and range of the context.
             arithmetic: the float type and how its bits are used.
         """
-        raise DarnError(
+        raise InputError(
             f"{type(self).__name__} layers have no integer twin, so a model with one cannot compress: "
             "train a model with factorial, linear or NADE layers"
         )
 
     def work(self, y: np.ndarray, c: np.ndarray | None) -> Work:
         """The work of drawing y given c, where bits that are off cost nothing."""
-        raise DarnError(f"the operations of a {type(self).__name__} layer cannot be counted")
+        raise InputError(f"the operations of a {type(self).__name__} layer cannot be counted")
 
     def linear(self) -> Linear:
         """The weights of a layer whose logits are linear in y and c, for the sparse sampler."""
-        raise DarnError(
+        raise InputError(
             f"the sparse sampler is for factorial and linear autoregressive layers, not {type(self).__name__}: "
             "use the usual sampler for this model"
         )

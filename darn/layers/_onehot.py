@@ -6,7 +6,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from darn.layers._base import AbstractBinaryLayer
 from darn.nn import COMPILED, register
@@ -96,7 +96,7 @@ class OneHot(AbstractBinaryLayer):
     def work(self, y, c):
         return self.layer.work(y, c)
 
-    def with_bias(self, mean: Float) -> "OneHot":
+    def with_bias(self, mean: Float[Array, " n"]) -> "OneHot":
         # The probability of a unit given that none before it in the group is on.
         group = self.places()[0]
         before = np.tril(group[:, None] == group[None], -1).astype(np.float32)

@@ -11,6 +11,7 @@ from darn.nn._base import Work as Work
 from darn.nn._base import causal_maps as causal_maps
 from darn.nn._base import product_work as product_work
 from darn.nn._causal import CausalDense as CausalDense
+from darn.nn._causal_conv import CausalConvolution as CausalConvolution
 from darn.nn._causal_local import CausalLocal as CausalLocal
 from darn.nn._dense import Dense as Dense
 from darn.nn._fixed_point import ARITHMETICS as ARITHMETICS
@@ -19,6 +20,8 @@ from darn.nn._fixed_point import Inputs as Inputs
 from darn.nn._fixed_point import TooCoarse as TooCoarse
 from darn.nn._fixed_point import bits as bits
 from darn.nn._fixed_point import rounded as rounded
+from darn.nn._gated import GatedBlock as GatedBlock
+from darn.nn._gated import GridWindow as GridWindow
 from darn.nn._local import Grid as Grid
 from darn.nn._local import Local as Local
 from darn.nn._local import LocalTranspose as LocalTranspose

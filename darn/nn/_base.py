@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from darn.errors import DarnError
+from darn.errors import InputError
 from darn.nn._fixed_point import Arithmetic, Inputs, rounded
 from darn.nn._turns import AbstractTurns, Decide
 
@@ -53,11 +53,11 @@ class AbstractMap(eqx.Module):
 
     def work(self, v: np.ndarray) -> Work:
         """The work of mapping v."""
-        raise DarnError(f"the operations of a {type(self).__name__} cannot be counted")
+        raise InputError(f"the operations of a {type(self).__name__} cannot be counted")
 
     def matrix(self) -> tuple[np.ndarray, np.ndarray | None]:
         """W and b of a map that computes W c + b."""
-        raise DarnError(f"a {type(self).__name__} is not a plain matrix product")
+        raise InputError(f"a {type(self).__name__} is not a plain matrix product")
 
 
 class AbstractCausalMap(AbstractMap):

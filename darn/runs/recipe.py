@@ -62,6 +62,8 @@ class Recipe:
             n_nade=_at_most(8, a.n_nade),
             n_orderings=min(a.n_orderings, 2),
             n_components=min(a.n_components, 4),
+            conv_channels=min(a.conv_channels, 4),
+            conv_blocks=min(a.conv_blocks, 1),
             local=_fewer_filters(4, a.local),
             local_h=_fewer_filters(2, a.local_h),
             n_rows=min(self.data.n_rows or 1000, 1000),
@@ -164,6 +166,15 @@ def _check_objective(recipe: Recipe) -> None:
         raise FieldError(
             "weighted does not work with eonade layers: they train on an estimate of log p(x, h)", "weighted"
         )
+    if a.visible != "conv":
+        for name, used in (("dropout", a.dropout), ("orders", a.orders != "one")):
+            if used:
+                raise FieldError(f"{name} needs visible conv", name, "visible")
+    elif t.weighted and (a.dropout or a.orders != "one"):
+        raise FieldError(
+            "weighted needs log p(x, h) itself: leave out dropout and train in one order",
+            *("weighted", "dropout", "orders"),
+        )
 
 
 def _check_stochastic(recipe: Recipe) -> None:
@@ -177,8 +188,9 @@ def _check_stochastic(recipe: Recipe) -> None:
 
 
 def _check_local(recipe: Recipe) -> None:
-    if recipe.architecture.visible not in ("grid", "factorial"):
-        raise FieldError(f"local layers need visible grid or factorial, not {recipe.architecture.visible}", "visible")
+    if recipe.architecture.visible not in ("grid", "conv", "factorial"):
+        visible = recipe.architecture.visible
+        raise FieldError(f"local layers need visible grid, conv or factorial, not {visible}", "visible")
     for name, usual in (("encoder", "factorial"), ("skip", False), ("labels", None)):
         if recipe.value(name) != usual:
             raise FieldError(f"{name} cannot be combined with local layers or visible grid: leave it out", name)

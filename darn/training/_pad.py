@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from darn.errors import DarnError
@@ -112,5 +113,6 @@ def pad(small: Stack, padded: Stack) -> Stack:
 
 def unpad(padded: Stack, small: Stack) -> Stack:
     """The inverse of `pad`: the part of `padded` in the form of `small`."""
-    taken = [np.asarray(w)[where] for w, (where, _) in zip(jax.tree.leaves(padded), _places(small, padded))]
-    return jax.tree.unflatten(jax.tree.structure(small), jax.device_put(taken))  # JAX arrays, as the classes declare
+    arrays = zip(jax.tree.leaves(padded), _places(small, padded))
+    taken = [jnp.asarray(np.asarray(w)[where]) for w, (where, _) in arrays]
+    return jax.tree.unflatten(jax.tree.structure(small), taken)

@@ -164,7 +164,8 @@ class Program:
         return TrainState(params, opt, average, jnp.zeros(len(self.n_h)), jnp.zeros((), jnp.int32), log_sigma, fixed)
 
     def _optimizer(self, hyper: Hyper) -> optax.GradientTransformation:
-        return make_optimizer(self.config.optimizer, self._schedule(hyper), hyper.momentum)
+        optimizer = make_optimizer(self.config.optimizer, self._schedule(hyper), hyper.momentum)
+        return optax.chain(optax.clip_by_global_norm(self.config.clip), optimizer) if self.config.clip else optimizer
 
     def _schedule(self, hyper: Hyper) -> Callable:
         return make_schedule(self.config.schedule, hyper.lr, self.n_steps)
@@ -279,7 +280,7 @@ class Program:
         at_once = self.config.n_samples if self.config.weighted else 1
         n_repeats = max(n_samples // at_once, 1)
         n_samples = n_repeats * at_once
-        loss = make_loss("darn", n_samples=at_once, weighted=self.config.weighted)
+        loss = make_loss("darn", n_samples=at_once, weighted=self.config.weighted, validating=True)
         size = max(min(500, len(rows), (1 << 28) // (model.row_floats * n_samples)), 1)
         n_chunks = -(-len(rows) // size)
         free = jnp.zeros(model.n_layers)  # active units are not charged

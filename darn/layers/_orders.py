@@ -1,0 +1,130 @@
+"""Any order will do: a uniform mixture of one layer in several orders of its units, such as the turns of an image."""
+
+import abc
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.nn import logsumexp
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from darn.errors import DarnError
+from darn.layers._base import AbstractBinaryLayer
+from darn.nn import COMPILED, Grid, register
+
+
+class AbstractReorderable(AbstractBinaryLayer):
+    """A layer whose units can be decided in several orders, with one set of weights."""
+
+    @property
+    @abc.abstractmethod
+    def n_told(self) -> int:
+        """Orders that the layer can be told it is in."""
+
+    @abc.abstractmethod
+    def in_order(self, k: Any, places: Int[Array, " n"]) -> Self:
+        """The layer in order number k.
+
+        Args:
+            k: Which order, below `n_told`: the weights may depend on it.
+            places: The units in that order.
+
+        Returns:
+            A layer over the reordered units, its j-th unit being this one's unit places[j].
+        """
+
+
+def symmetries(grid: Grid) -> np.ndarray:
+    """The turns and reflections of a grid, each as an order of its units: (K, n), the grid's own order first.
+
+    Eight for a square, four for other grids, fewer where a side is one cell. Channels stay with their cell.
+    """
+    cells = np.arange(np.prod(grid)).reshape(grid)
+    found = [np.rot90(part, turns) for turns in range(4) for part in (cells, cells.transpose(1, 0, 2))]
+    found = [part.ravel() for part in found if part.shape == cells.shape]
+    _, first = np.unique(np.stack(found), axis=0, return_index=True)
+    return np.stack([found[i] for i in sorted(first)])
+
+
+@register("orders")
+class Orders(AbstractBinaryLayer):
+    """p(y | c) = (1/K) sum_k p_k(y | c), the same layer in each of K orders of its units."""
+
+    by_name: ClassVar[bool] = False  # it is put over another layer
+    core: AbstractReorderable
+    places: Int[Array, "K n"]
+    n: int = eqx.field(static=True)
+
+    def __init__(self, core: AbstractReorderable, places: np.ndarray | Array):
+        """A mixture of orders.
+
+        Args:
+            core: The layer.
+            places: The orders, each a permutation of the layer's units; see `symmetries`.
+        """
+        self.core, self.n = core, core.n
+        self.places = jnp.asarray(places, jnp.int32)
+
+    def __check_init__(self):
+        if self.core.n_told != len(self.places):
+            raise ValueError(f"a layer that can be told {self.core.n_told} orders, in {len(self.places)} of them")
+
+    @property
+    def n_orders(self):
+        return len(self.places)
+
+    @property
+    def trains_by_estimate(self):
+        return True
+
+    def _at(self, order) -> tuple[Array, AbstractReorderable]:
+        places = self.places[order]
+        return places, self.core.in_order(order, places)
+
+    def logits(self, y, c=None, *, order=0):
+        places, core = self._at(order)
+        a = core.logits(y[places], c)
+        return jnp.zeros_like(a).at[places].set(a)
+
+    def start(self, c=None, *, order=0):
+        """(the order, the state of the layer in it)."""
+        _, core = self._at(order)
+        return jnp.asarray(order), core.start(c)
+
+    def walk(self, state, decide, carry, turns=COMPILED):
+        if turns.xp is not jnp:
+            raise DarnError("a mixture of orders decides its units in another order for every row, so not on the host")
+        order, state = state
+        places, core = self._at(order)
+        # One beyond the last unit stands for no unit, in every order.
+        units = jnp.append(places, jnp.asarray(self.n, places.dtype))
+        y, carry = core.walk(state, lambda carry, j, a: decide(carry, units[j], a), carry, turns)
+        return jnp.zeros_like(y).at[places].set(y), carry
+
+    def log_prob(self, y, c=None):
+        def in_order(k):
+            places, core = self._at(k)
+            return core.log_prob(y[places], c)
+
+        return logsumexp(lax.map(in_order, jnp.arange(self.n_orders))) - jnp.log(self.n_orders)
+
+    def training_log_prob(self, y, c=None, *, key: PRNGKeyArray):
+        """In one order drawn at random: in the mean over keys at most log p(y | c)."""
+        order, key = self.draw_order(key)
+        places, core = self._at(order)
+        return core.training_log_prob(y[places], c, key=key)
+
+    def validation_log_prob(self, y, c=None, *, key: PRNGKeyArray):
+        """As in training, one order drawn at random, which costs 1/K of log p(y | c)."""
+        order, key = self.draw_order(key)
+        places, core = self._at(order)
+        return core.validation_log_prob(y[places], c, key=key)
+
+    def with_bias(self, mean):
+        return eqx.tree_at(lambda m: m.core, self, self.core.with_bias(mean))
+
+    @property
+    def row_floats(self):
+        return self.core.row_floats

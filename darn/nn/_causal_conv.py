@@ -1,0 +1,91 @@
+"""Convolutions over a grid that look up and to the left: all cells at once, or the newest row or cell from a window."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from darn.nn._registry import register
+
+
+@register("causal-convolution")
+class CausalConvolution(eqx.Module):
+    """A linear convolution whose window ends at the cell's own row, and with `left` at its own cell.
+
+    Without `left` the window reaches as far to the right as to the left: for what is computed from rows above alone.
+    Zeros stand beyond the edges. A dilation d takes every d-th cell of a window d times as large.
+
+    Walking along a grid, the inputs still in reach are kept and the newest is added at the end of the window: `row` and
+    `cell` then give what the whole convolution has there.
+    """
+
+    W: Float[Array, "kh kw C F"]
+    left: bool = eqx.field(static=True)
+    dilation: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        kernel: tuple[int, int],
+        channels: int,
+        filters: int,
+        *,
+        left: bool = False,
+        dilation: int = 1,
+        key: PRNGKeyArray,
+    ):
+        """Fresh weights.
+
+        Args:
+            kernel: Rows and columns of the window; an odd number of columns unless `left`.
+            channels: Of the input.
+            filters: Channels of the output.
+            left: The window ends at the cell itself. It then has one row.
+            dilation: Cells from one place of the window to the next.
+            key: Of the weights.
+        """
+        if left and kernel[0] != 1:
+            raise ValueError(f"a window that ends at its cell has one row, not {kernel[0]}")
+        if not left and kernel[1] % 2 == 0:
+            raise ValueError(f"a window has a cell in its middle: its kernel has an odd width, not {kernel[1]}")
+        self.left, self.dilation = left, dilation
+        self.W = jax.random.normal(key, (*kernel, channels, filters)) / (kernel[0] * kernel[1] * channels) ** 0.5
+
+    @property
+    def above(self) -> int:
+        """Rows above a cell that are in reach."""
+        return (self.W.shape[0] - 1) * self.dilation
+
+    @property
+    def before(self) -> int:
+        """Cells to the left that are in reach."""
+        reach = (self.W.shape[1] - 1) * self.dilation
+        return reach if self.left else reach // 2
+
+    @property
+    def after(self) -> int:
+        """Cells to the right that are in reach."""
+        return 0 if self.left else self.before
+
+    def __call__(self, x: Float[Array, "H W C"], dtype=jnp.float32) -> Float[Array, "H W F"]:
+        """The convolution at every cell, computed in `dtype`."""
+        return self._convolved(x, self.above, dtype)
+
+    def row(self, window: Float[Array, "above+1 W C"]) -> Float[Array, "W F"]:
+        """The convolution in the window's last row."""
+        return self._convolved(window, 0, jnp.float32)[0]
+
+    def cell(self, window: Float[Array, "before+1 C"]) -> Float[Array, " F"]:
+        """The convolution at the window's last cell; with `left` only."""
+        return window[:: self.dilation].reshape(-1) @ self.W[0].reshape(-1, self.W.shape[3])
+
+    def _convolved(self, x, above, dtype):
+        out = lax.conv_general_dilated(
+            x[None].astype(dtype),
+            self.W.astype(dtype),
+            (1, 1),
+            ((above, 0), (self.before, self.after)),
+            rhs_dilation=(self.dilation, self.dilation),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+        return out[0].astype(jnp.float32)
