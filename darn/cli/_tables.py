@@ -266,17 +266,6 @@ def register(add: Commands) -> None:
     p.add_argument(
         "--samples", type=int, help="importance samples per row (default: the paper's 100,000, on a CPU 1,000)"
     )
-    p.add_argument("--again", action="store_true", help="make rows again that exist already")
-    p.add_argument("--results", default="results", metavar="DIR", help="where rows and models are (default results)")
-    p.add_argument(
-        "--runs",
-        default="runs/reproduce",
-        metavar="DIR",
-        help="where they are trained, resumably (default runs/reproduce)",
-    )
-    p.add_argument(
-        "--samples", type=int, help="importance samples per row (default: the paper's 100,000, on a CPU 1,000)"
-    )
     p.add_argument("--repeats", type=int, help="repeats of the estimate (default 10)")
     p.add_argument(
         "--method",

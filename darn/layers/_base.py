@@ -150,7 +150,7 @@ class AbstractBinaryLayer(eqx.Module):
     def validation_log_prob(
         self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """The criterion for comparing epochs: `training_log_prob` without noise that only training uses, such as dropout."""
+        """`training_log_prob` without noise that only training uses, such as dropout; epochs are compared by it."""
         return self.training_log_prob(y, c, key=key)
 
     def draw_order(self, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
