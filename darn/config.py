@@ -102,7 +102,7 @@ class Architecture:
     activation: str = option("tanh", "nonlinearity of deterministic units", ("tanh", "relu"))
     visible: str = option(
         "linear",
-        "visible layer p(x|h); of images: 'grid', local autoregression; 'conv', causal convolutions",
+        "visible layer p(x|h); for images also 'grid' (local autoregression) and 'conv' (causal convolutions)",
         (*LAYERS, "grid", "conv"),
         open_to_layers=True,
     )
@@ -123,10 +123,10 @@ class Architecture:
     conv_channels: int = option(32, "channels of visible=conv", within=AT_LEAST_1)
     conv_blocks: int = option(4, "residual blocks of visible=conv", within=AT_LEAST_1)
     dropout: float = option(
-        0.0, "fraction of the activations of visible=conv that a training step leaves out", within=BELOW_1
+        0.0, "fraction of the activations of visible=conv dropped in a training step", within=BELOW_1
     )
     orders: str = option(
-        "one", "orders of visible=conv: row by row, or all turns and reflections of the image", ("one", "symmetries")
+        "one", "orders of visible=conv: row by row, or all rotations and reflections", ("one", "symmetries")
     )
 
     @property
