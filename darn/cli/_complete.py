@@ -51,11 +51,11 @@ def complete(args) -> None:
     found = completion.complete(run.model, x[holed], mask[holed], n=args.n, context=side, **options)
     filled = np.repeat(np.where(mask, 0, x).astype(found.x.dtype)[:, None], args.n, axis=1)
     filled[holed] = found.x
-    share = float(mask[holed].mean())
-    facts |= {"rows": len(x), "rows_with_holes": int(holed.sum()), "method": found.method, "missing": share}
+    fraction = float(mask[holed].mean())
+    facts |= {"rows": len(x), "rows_with_holes": int(holed.sum()), "method": found.method, "missing": fraction}
     facts["ess"] = None if found.ess is None else {"mean": float(found.ess.mean()), "min": float(found.ess.min())}
     how_many = f"{args.n} completion{'s' * (args.n > 1)} of {holed.sum():,} rows"
-    lines = [f"{how_many} with missing values, {share:.0%} of their units missing ({found.method})"]
+    lines = [f"{how_many} with missing values, {fraction:.0%} of their units missing ({found.method})"]
     if found.ess is not None:
         lines[0] += f"; effective sample size {found.ess.mean():.1f} of {args.samples} (least {found.ess.min():.1f})"
     if args.hide is not None:

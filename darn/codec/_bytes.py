@@ -2,7 +2,7 @@
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """Seven bits per byte, lowest first; the top bit says that more follow."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

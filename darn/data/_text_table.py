@@ -182,16 +182,16 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
 def sniff(sample: list[str]) -> str:
     """The delimiter that gives most lines the same number of cells, more than one."""
     agreement = {d: _agreement(sample, d, False) for d in DELIMITERS}
-    share, delimiter = max(
-        ((share, d) for d, (share, width) in agreement.items() if width > 1),
+    fraction, delimiter = max(
+        ((fraction, d) for d, (fraction, width) in agreement.items() if width > 1),
         key=lambda found: found[0],  # ties go to the first in DELIMITERS
         default=(0.0, ","),
     )
-    if share:
+    if fraction:
         return delimiter
-    share, width = _agreement(sample, BLANKS, False)
+    fraction, width = _agreement(sample, BLANKS, False)
     numeric = all(is_number(word) for line in sample if not line.startswith("#") for word in line.split())
-    return BLANKS if width > 1 and (share == 1 or numeric) else ","
+    return BLANKS if width > 1 and (fraction == 1 or numeric) else ","
 
 
 def is_number(word: str) -> bool:

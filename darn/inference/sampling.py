@@ -15,7 +15,7 @@ CHUNK = 1000  # rows drawn in one program
 
 
 class Samples(NamedTuple):
-    """Rows drawn from a model, the hidden layers they came from, and log p(x, h) if asked for."""
+    """Rows drawn from a model, the hidden layers they came from, and log p(x, h) if requested."""
 
     x: np.ndarray  # (N, n_x) uint8
     h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8; h[0] is h^(1)

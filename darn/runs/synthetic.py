@@ -31,9 +31,13 @@ def copies(run: Run, x: np.ndarray) -> dict | None:
     if splits.sha256 != run.info["data"].get("sha256") or not len(x):
         return None
     seen = {r.tobytes() for r in splits.train.values}
-    share = lambda packed: float(np.mean([r.tobytes() in seen for r in packed]))  # noqa: E731
+    fraction = lambda packed: float(np.mean([r.tobytes() in seen for r in packed]))  # noqa: E731
     held_out = np.concatenate([splits.valid.values, splits.test.values])
-    return {"sampled": share(np.packbits(x, axis=1)), "held_out": share(held_out), "train_rows": len(splits.train)}
+    return {
+        "sampled": fraction(np.packbits(x, axis=1)),
+        "held_out": fraction(held_out),
+        "train_rows": len(splits.train),
+    }
 
 
 def sentence(found: dict) -> str:
