@@ -404,7 +404,7 @@ def test_help_of_fields(capsys):
         "--visible {factorial,linear,nade,eonade,mixture,grid,conv}",
         "--local KERNEL/STRIDE/FILTERS,... deterministic",
         "--ar KERNEL/PERIOD autoregression of visible=grid [15/14]",
-        "--drop NAME of a table",
+        "--drop NAME for tables",
     ):
         assert word in out
     assert out.index("--n_h UNITS") < parts[1] < out.index("--lr FLOAT") < parts[2] < out.index("--drop NAME")
