@@ -185,7 +185,7 @@ def test_a_threshold(fitted):
         ({"learning_rate": 0.1j}, X, "learning_rate must be"),
         ({"batch_size": 0}, X, "batch_size must be"),
         ({"epochs": 0}, X, "epochs must be"),
-        ({"visible": "dense"}, X, "visible is one of"),
+        ({"visible": "dense"}, X, "visible must be one of"),
         ({"validation_fraction": 2}, X, "validation_fraction must be"),
     ],
 )
