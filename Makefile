@@ -1,4 +1,4 @@
-# Everything runs from a fresh clone: the first target that needs it makes the virtual environment.
+# Everything runs from a fresh clone: the first target that needs the virtual environment creates it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +18,7 @@ demo: $(STAMP)  ## train on scikit-learn's digits, score, draw a sheet of sample
 	$(BIN)/darn eval runs/demo --baselines
 	$(BIN)/darn sample runs/demo -n 100 --seed 1 --out runs/demo/samples.png
 
-test: $(STAMP)  ## the whole suite; DARN_DATA names the folder of the paper's data, if it is at hand
+test: $(STAMP)  ## the whole suite; DARN_DATA names the folder of the paper's data, if you have it
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)
@@ -26,7 +26,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
-bench: $(STAMP)  ## one JSON and one table, each figure beside what one would write instead
+bench: $(STAMP)  ## one JSON file and one table, each figure beside an ordinary implementation
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.codec coders
 	$(BIN)/python -m benchmarks.codec sizes
@@ -38,7 +38,7 @@ docs: $(STAMP)  ## the documentation, into site/index.html
 	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict --quiet
 
-models: $(STAMP)  ## the checksums of results/models, by which they are downloaded
+models: $(STAMP)  ## the list of checksums of results/models, which downloads are checked against
 	$(BIN)/python -m darn.runs.pretrained
 
 clean:

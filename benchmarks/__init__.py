@@ -1,1 +1,1 @@
-"""darn against what one would write instead: `python -m benchmarks`; `python -m benchmarks.estimators`."""
+"""darn against ordinary implementations: `python -m benchmarks`; `python -m benchmarks.estimators`."""

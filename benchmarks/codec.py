@@ -29,7 +29,7 @@ from benchmarks.measure import ROOT, device_name, environment
 
 # ---------------------------------------------------------------- sizes
 
-MOST_TO_PRIME = 1 << 26  # bytes of training rows, which zpaq -m5 goes through at some 3 s a megabyte, twice
+MOST_TO_PRIME = 1 << 26  # bytes of training rows, for which zpaq -m5 takes about 3 s per megabyte, twice
 
 
 def sheet(x: np.ndarray, shape) -> np.ndarray:
@@ -337,8 +337,8 @@ def main(argv: list[str] | None = None) -> dict:
     p.add_argument("model", nargs="?", default=model)
     p.add_argument("--data")
     p.add_argument("--shuffle", action="store_true", help="rows in random order")
-    p.add_argument("--rows", type=int, help="the first so many rows only")
-    p.add_argument("--samples", type=int, default=10, help="codes a row that the bound is a mean over")
+    p.add_argument("--rows", type=int, help="only this many rows, from the first")
+    p.add_argument("--samples", type=int, default=10, help="codes per row that the bound is averaged over")
     p.add_argument("--repeats", type=int, default=2)
     p = commands.add_parser("coders")
     p.add_argument("--bits", type=int, default=2_000_000)

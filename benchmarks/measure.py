@@ -77,7 +77,7 @@ def repeat(way: Way, n: int, seconds: float) -> tuple[int, float]:
 
 
 def faster(name: str, a: Way, b: Way) -> Way:
-    """The better of two ways to do the same, by two warm runs each when it is first asked for."""
+    """The better of two ways to do the same, by two warm runs each on first use."""
     chosen: list[Way] = []
 
     def run(n: int):
@@ -173,7 +173,7 @@ def _version(package: str) -> str | None:
 
 
 def environment(command: str, seed: int) -> dict:
-    """Where, when and with what the numbers were got."""
+    """Where, when and with which versions the numbers were measured."""
     torch, _ = torch_module()
     return {
         "command": command,

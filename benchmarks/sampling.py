@@ -1,4 +1,4 @@
-"""Samples a second from 784 linear-autoregressive units."""
+"""Samples per second from 784 linear-autoregressive units."""
 
 from collections.abc import Iterator
 

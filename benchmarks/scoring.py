@@ -1,4 +1,4 @@
-"""Likelihoods: (row, code) pairs a second when exact, weights a second by importance sampling."""
+"""Likelihoods: (row, code) pairs per second if exact, weights per second by importance sampling."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""The same model and training step in PyTorch, as well written as we can, and the check of the sameness."""
+"""The same model and training step in PyTorch, as well written as we can, and a check that they agree."""
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +99,7 @@ class RMSprop:
 
 
 class Trainer:
-    """The training loop one would write: shuffled epochs over float rows that lie on the device.
+    """An ordinary training loop: shuffled epochs over float rows on the device.
 
     `mode`: torch.compile's, "reduce-overhead" being CUDA graphs; None for eager.
     """

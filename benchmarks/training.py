@@ -1,4 +1,4 @@
-"""Training steps a second: whole epochs in one program against loops over steps."""
+"""Training steps per second: whole epochs in one program against loops over steps."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Work over many rows in bounded memory: chunks of one size, a key for every row, padding. Here and nowhere else."""
+"""Work over many rows in bounded memory: chunks of one size, padding, a key for every row."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ def row_keys(key: PRNGKeyArray, start: int | Int[Array, ""], count: int) -> Key[
 
 
 def rows_within(row_floats: int, n: int, most: int, floats: int = FLOATS) -> int:
-    """How many of n rows to take at once: at most `most`, and at most what `floats` has room for; at least one."""
+    """How many of n rows to process at once: at most `most`, and as many as fit into `floats`; at least one."""
     return max(min(most, n, floats // row_floats), 1)
 
 
@@ -29,9 +29,9 @@ def chunks(n: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def cut(rows: Any, start: int, count: int, size: int, axis: int = 0) -> Any:
-    """Rows start .. start + count of every array of a pytree, made `size` long by repeating the last one.
+    """Rows start .. start + count of every array of a pytree, padded to `size` rows by repeating the last one.
 
-    All chunks then have one shape, and run one compiled program.
+    All chunks then have the same shape and share one compiled program.
     """
 
     def one(v):
@@ -53,17 +53,21 @@ def map_rows(
     numbered: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Any:
-    """f over n > 0 rows, `at_once` at a time; its results as NumPy arrays of n rows.
+    """Applies f to n > 0 rows, `at_once` at a time.
 
     Args:
-        f: called as f(*parts), or f(start, *parts) where `numbered`, with `at_once` rows of all that is in `rows`;
-            returns a pytree of arrays with a row for each of those. While it computes, the last results are fetched.
+        f: called as f(*parts), or as f(start, *parts) if `numbered`, with `at_once` rows of everything in `rows`.
+            Returns a pytree of arrays with one row for each of them. While it computes, the previous results are
+            fetched.
         n: the number of rows.
-        at_once: rows of one call, see `rows_within`.
+        at_once: rows per call, see `rows_within`.
         *rows: arrays with n rows each, pytrees of them, or None.
-        out_axis: where the rows are in the results; in `rows` they come first.
-        numbered: whether f is told the number of the part's first row.
+        out_axis: the axis of the rows in the results; in `rows` it is the first.
+        numbered: whether f is also given the number of the part's first row.
         progress: called with the number of rows done after each call.
+
+    Returns:
+        The results as NumPy arrays with n rows.
     """
     results, last = [], None
 

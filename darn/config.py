@@ -1,4 +1,4 @@
-"""The fields of a recipe: data, architecture and training. Plain data, no numerics imported."""
+"""The fields of a recipe: data, architecture and training. Plain dataclasses, without importing JAX."""
 
 import dataclasses
 import math
@@ -7,12 +7,12 @@ from typing import Any
 
 LAYERS = ("factorial", "linear", "nade", "eonade", "mixture")
 BINARIZE = ("threshold", "static", "dynamic", "intensity")
-LARGEST = 2**31 - 1  # of any whole number in a recipe: what a 32-bit integer holds
+LARGEST = 2**31 - 1  # the largest integer in a recipe, so that all fit into 32 bits
 
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a field takes."""
+    """The numbers that a field accepts."""
 
     low: float = 0
     high: float | None = None
@@ -102,7 +102,7 @@ class Architecture:
     activation: str = option("tanh", "nonlinearity of deterministic units", ("tanh", "relu"))
     visible: str = option(
         "linear",
-        "visible layer p(x|h); of images: 'grid', local autoregression; 'conv', causal convolutions",
+        "visible layer p(x|h); for images also 'grid' (local autoregression) and 'conv' (causal convolutions)",
         (*LAYERS, "grid", "conv"),
         open_to_layers=True,
     )
@@ -110,7 +110,7 @@ class Architecture:
         "linear", "hidden decoder layers p(h^l|h^(l+1)) and the prior on top", LAYERS, open_to_layers=True
     )
     encoder: str = option("factorial", "encoder layers q(h|x)", ("factorial", "linear", "nade"), open_to_layers=True)
-    skip: bool = option(False, "every conditional sees all stochastic layers on its side, not the nearest only")
+    skip: bool = option(False, "every conditional sees all stochastic layers above it (encoder: below it)")
     n_nade: tuple[int, ...] = option((100,), "hidden units of NADE and EoNADE layers", within=AT_LEAST_1)
     n_orderings: int = option(16, "orderings of an EoNADE layer", within=AT_LEAST_1)
     n_components: int = option(10, "components of a mixture layer", within=AT_LEAST_1)
@@ -123,10 +123,10 @@ class Architecture:
     conv_channels: int = option(32, "channels of visible=conv", within=AT_LEAST_1)
     conv_blocks: int = option(4, "residual blocks of visible=conv", within=AT_LEAST_1)
     dropout: float = option(
-        0.0, "fraction of the activations of visible=conv that a training step leaves out", within=BELOW_1
+        0.0, "fraction of the activations of visible=conv dropped in a training step", within=BELOW_1
     )
     orders: str = option(
-        "one", "orders of visible=conv: row by row, or all turns and reflections of the image", ("one", "symmetries")
+        "one", "orders of visible=conv: row by row, or all rotations and reflections", ("one", "symmetries")
     )
 
     @property
@@ -146,16 +146,16 @@ class Training:
 
     estimator: str = option("darn", "gradient through bits", ("darn", "straight_through", "reinforce", "disarm"))
     log_q: str = option("sampled", "the log q term", ("sampled", "entropy"))
-    n_samples: int = option(1, "encodings of each datum in a step", within=AT_LEAST_1)
-    weighted: bool = option(False, "the decoder learns from a datum's n_samples encodings by their importance weights")
+    n_samples: int = option(1, "encodings of each row in a step", within=AT_LEAST_1)
+    weighted: bool = option(False, "the decoder weights a row's n_samples encodings by their importance weights")
     sparsity: float = option(
-        0.0, "fraction of stochastic units to be active, held by a cost of activity; 0: free", within=BELOW_1
+        0.0, "target fraction of active stochastic units, reached by a penalty; 0: no target", within=BELOW_1
     )
     warmup: float = option(
         0.0, "fraction of the run over which the cost of the code, L(h), rises to its full weight", within=FRACTION
     )
     optimizer: str = option(
-        "rmsprop_graves", "rmsprop_graves, or an optax optimiser that takes a learning rate alone, such as adam"
+        "rmsprop_graves", "rmsprop_graves, or an optax optimiser that needs only a learning rate, such as adam"
     )
     lr: float = option(2.5e-4, "learning rate", within=ABOVE_0)
     momentum: float = option(0.9, "momentum of rmsprop_graves", within=BELOW_1)
@@ -168,24 +168,24 @@ class Training:
     batch: int = option(100, "rows in a minibatch", within=AT_LEAST_1)
     epochs: int = option(200, "passes over the training rows", within=AT_LEAST_1)
     weight_decay: float = option(
-        0.0, "half this times the squared weights is added to the loss; biases are free", within=AT_LEAST_0
+        0.0, "half this times the squared weights is added to the loss, without biases", within=AT_LEAST_0
     )
-    decay_on: str = option("all", "whose weights decay", ("all", "encoder", "decoder"))
+    decay_on: str = option("all", "which weights decay", ("all", "encoder", "decoder"))
     l1: float = option(0.0, "this times the absolute autoregressive weights is added to the loss", within=AT_LEAST_0)
     noise: str = option(
         "none",
         "adaptive weight noise: a Gaussian for each weight, with one prior for all or one for each weight matrix",
         ("none", "pooled", "matrix"),
     )
-    noise_on: str = option("all", "whose weights have noise, and a cost", ("all", "decoder"))
+    noise_on: str = option("all", "which weights have noise", ("all", "decoder"))
     noise_gradient: str = option(
         "reparametrised",
-        "of log sigma: through the weights drawn, or by the squares of each row's gradient",
+        "gradient of log sigma: through the drawn weights, or from the squares of each row's gradient",
         ("reparametrised", "squares"),
     )
     noise_sigma: float = option(0.02, "initial standard deviation of the noise", within=ABOVE_0)
     noise_lr: float = option(
-        1e-4, "learning rate of log sigma: it follows its target within 1/noise_lr steps", within=BELOW_1
+        1e-4, "learning rate of log sigma, which reaches its target within about 1/noise_lr steps", within=BELOW_1
     )
     noise_warmup: float = option(
         0.0, "fraction of the run over which the cost of describing the weights rises to 1", within=FRACTION
@@ -196,7 +196,7 @@ class Training:
     validate_every: int = option(1, "epochs from one validation to the next", within=AT_LEAST_1)
     patience: int = option(0, "validations without improvement before stopping; 0: train to the end", within=AT_LEAST_0)
     checkpoint_every: float = option(60.0, "seconds between checkpoints", within=AT_LEAST_0)
-    seed: int = option(0, "everything random follows from this", within=Range(0, LARGEST))
+    seed: int = option(0, "seed of everything random", within=Range(0, LARGEST))
 
     @property
     def bound_name(self) -> str:
@@ -208,22 +208,20 @@ class Training:
 class DataOptions:
     """Which data, and how they become rows of bits."""
 
-    source: str = option("digits", "a data set's name, or a file or folder of one's own")
+    source: str = option("digits", "a data set's name, or your own file or folder")
     binarize: str | None = option(None, "how non-binary data become binary", BINARIZE)
     threshold: float = option(
         0.5,
         "with binarize=threshold: the intensity from which a unit is on",
         within=Range(0, 1, low_excluded=True),
     )
-    labels: str | None = option(None, "the column to take out as class label and give to every conditional")
-    categorical: str | None = option(
-        None, "of a table: 'auto', or the columns to take as categories, by name", repeatable=True
-    )
-    drop: str | None = option(None, "of a table: columns to leave out, by name", repeatable=True)
-    weights: str | None = option(None, "of a table: the column that says how much each row counts in training")
+    labels: str | None = option(None, "the column of class labels, given to every conditional as context")
+    categorical: str | None = option(None, "for tables: 'auto', or the names of categorical columns", repeatable=True)
+    drop: str | None = option(None, "for tables: names of columns to leave out", repeatable=True)
+    weights: str | None = option(None, "for tables: the column of row weights for training")
     delimiter: str | None = option(
-        None, "of a text table: what is between its cells, one character, tab or blank; found out if not given"
+        None, "for text tables: the character between cells, or tab or blank; detected by default"
     )
     n_rows: int = option(
-        0, "train on at most this many rows, drawn at random, and validate likewise; 0: on all", within=AT_LEAST_0
+        0, "train and validate on at most this many rows each, drawn at random; 0: on all", within=AT_LEAST_0
     )

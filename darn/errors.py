@@ -1,23 +1,23 @@
-"""Errors about the user's input: the command line prints them as one sentence and exits with 2.
+"""Errors about the user's input: the command line prints their one sentence and exits with status 2.
 
-Every one is a `DarnError`. Some are also of the built-in class that Python code catches for that kind of mistake.
+All of them are `DarnError`. Some are also built-in exceptions that Python code catches for that kind of mistake.
 """
 
 
 class DarnError(Exception):
-    """Says in one sentence what is wrong with the input and what to do about it."""
+    """Bad input; the message says in one sentence what is wrong and what to do about it."""
 
 
 class InputError(DarnError, ValueError):
-    """A value that is not possible: a parameter out of range, rows that are not of 0 and 1."""
+    """An invalid value, such as a parameter out of range or rows that are not 0 and 1."""
 
 
 class InputTypeError(DarnError, TypeError):
-    """An object of a kind that cannot be used here."""
+    """An object of a type that cannot be used here."""
 
 
 class FormatError(DarnError, ValueError):
-    """A file that is damaged, cut short, or not of the format it should be."""
+    """A file that is damaged, truncated, or in the wrong format."""
 
 
 class NotFoundError(DarnError, FileNotFoundError):

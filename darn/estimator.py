@@ -1,11 +1,11 @@
-"""The scikit-learn face: a density estimator that is also a transformer to binary codes.
+"""The scikit-learn estimator: a density estimator that is also a transformer to binary codes.
 
 from darn import DARN
 model = DARN().fit(X)            # X of 0 and 1, (rows, columns)
 model.score_samples(X)           # log p of every row, nats
 model.sample(100)                # new rows
 model.transform(X)               # q(h = 1 | x)
-model.complete(X_with_nan)       # draws of what is missing
+model.complete(X_with_nan)       # draws of missing values
 """
 
 import dataclasses
@@ -35,14 +35,14 @@ from darn.runs.recipe import Recipe
 from darn.training import compiling, fit
 from darn.zoo import build
 
-LEAST = 128  # rows that a compiled program takes at least: fewer are padded, so that small calls share one program
+LEAST = 128  # the least number of rows in a program: fewer are padded, so that small calls share one program
 
 
 class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
     """Deep AutoRegressive Network over rows of 0 and 1.
 
-    Parameters left at "auto" follow from the size of the data (`darn.runs.defaults`). Equal rows are counted together,
-    so that a weight of 2 and a row given twice are the same training, and the order of the rows makes no difference.
+    Parameters left at "auto" depend on the size of the data (`darn.runs.defaults`). Equal rows are merged, so that a
+    row with weight 2 and a row given twice have the same effect, and the order of the rows does not matter.
 
     Args:
         n_h: stochastic units; a number, or one for each layer from the bottom; 0 or () for none.
@@ -53,19 +53,19 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         learning_rate: of the optimiser.
         batch_size: rows of a training step.
         epochs: passes over the training rows, at most.
-        weight_decay: how strongly weights are pulled to zero.
+        weight_decay: half this times the squared weights is added to the loss.
         l1: penalty on the absolute autoregressive weights.
         patience: validations without improvement after which training stops; 0 for none.
-        validation_fraction: share of the rows set aside to choose the weights by; they are drawn with `random_state`.
-        n_samples: importance samples a row when a code of more than 16 units is scored; below that the sum is exact.
-        binarize: None refuses all but 0 and 1; a number is a threshold, values above it being 1.
+        validation_fraction: fraction of the rows held out to choose the best epoch, drawn with `random_state`.
+        n_samples: importance samples per row if there are more than 16 stochastic units; otherwise scores are exact.
+        binarize: None accepts only 0 and 1; a number is a threshold above which values become 1.
         random_state: an int, a `numpy.random.RandomState` or None, as everywhere in scikit-learn.
         verbose: 1 shows a progress bar (on a terminal) and a line at the end.
 
     Attributes:
         model_: the fitted `darn.Stack`.
-        bound_: nats a row, of the validation rows.
-        n_iter_: epochs of the training.
+        bound_: bound of the validation rows, nats per row.
+        n_iter_: epochs trained.
         recipe_: all settings of the training.
     """
 
@@ -126,7 +126,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
-            raise InputError(f"validation_fraction must lie between 0 and 1, not {self.validation_fraction!r}")
+            raise InputError(f"validation_fraction must be between 0 and 1, not {self.validation_fraction!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         values, weight = _distinct(X, sample_weight)
         held = _held_out(weight, self.validation_fraction, seed)
@@ -137,18 +137,18 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         train = _padded_rows(values, parts[0], X.shape[1], recipe.training.batch)
         valid = _padded_rows(values, parts[1], X.shape[1], 500)
         mean = np.average(X, axis=0, weights=sample_weight)
-        # As one program: unit by unit, every new shape would compile a dozen small ones.
+        # As one program: otherwise every new shape would compile a dozen small ones.
         start = jax.jit(build, static_argnums=(0, 1), compiler_options=compiling(0))
         model = start(recipe.architecture, X.shape[1], mean=jnp.asarray(mean, jnp.float32), key=jax.random.key(seed))
         found = fit(model, train, valid, recipe.training, progress=bool(self.verbose))
         self.model_, self.recipe_ = found.model, recipe
         self.bound_, self.n_iter_ = found.bound, found.epochs
         if self.verbose:
-            print(f"DARN: {found.bound:.2f} nats a row on validation, epoch {found.epoch} of {found.epochs}")
+            print(f"DARN: {found.bound:.2f} nats per validation row, epoch {found.epoch} of {found.epochs}")
         return self
 
     def _recipe(self, n_rows: int, n_columns: int, seed: int) -> Recipe:
-        """The parameters, with what "auto" stands for at this size."""
+        """The parameters, with "auto" replaced by the value for this size."""
         given = {field: getattr(self, name) for name, field in _FIELDS.items() if not _is_auto(getattr(self, name))}
         for name in ("batch_size", "epochs"):
             if _FIELDS[name] in given:
@@ -162,15 +162,15 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         for name in ("visible", "prior", "encoder"):
             choices = next(f for f in dataclasses.fields(Architecture) if f.name == name).metadata["choices"]
             if fields[name] not in choices:
-                raise InputError(f"{name} is one of {', '.join(choices)}, not {fields[name]!r}")
+                raise InputError(f"{name} must be one of {', '.join(choices)}, not {fields[name]!r}")
         return Recipe().replace(**(fields | {"source": "", "description": "fitted by darn.DARN", "seed": seed}))
 
     # ------------------------------------------------------------ a density
 
     def score_samples(self, X):
-        """The log-probability of every row: exact up to 16 stochastic units, else by importance sampling.
+        """The log-probability of every row: exact up to 16 stochastic units, otherwise by importance sampling.
 
-        The estimate of importance sampling is low in the mean. It depends on the row alone, not on those beside it.
+        The importance sampling estimate is too low on average. It depends only on the row, not on the other rows.
 
         Args:
             X: (rows, columns).
@@ -196,7 +196,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             sample_weight: how many rows each row counts for.
 
         Returns:
-            nats.
+            The mean, in nats.
         """
         return float(np.average(self.score_samples(X), weights=sample_weight))
 
@@ -205,7 +205,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
 
         Args:
             n_samples: how many.
-            random_state: as of the class.
+            random_state: as for the class.
 
         Returns:
             (n_samples, columns) of 0 and 1.
@@ -216,13 +216,13 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         return sampling.sample(self.model_, n_samples, seed=seed).x
 
     def complete(self, X, missing=None, *, n=1, random_state=None):
-        """Draws what is missing in every row, given what is seen.
+        """Draws the missing values of every row given the observed ones.
 
         Args:
-            X: (rows, columns), with NaN where a unit is to be drawn.
-            missing: (rows, columns) of bool: True where a unit is to be drawn as well.
-            n: draws of each row.
-            random_state: as of the class.
+            X: (rows, columns), with NaN for missing values.
+            missing: (rows, columns) of bool: True for further missing values.
+            n: draws per row.
+            random_state: as for the class.
 
         Returns:
             A `darn.inference.completion.Completions`; its `.x` is (rows, n, columns).
@@ -243,13 +243,13 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
     # ------------------------------------------------------------ a transformer
 
     def transform(self, X):
-        """The code of every row: q(h = 1 | x) of the first layer, and of deeper ones given the likeliest code below.
+        """The code of every row: q(h = 1 | x) of each layer, given the most probable code below.
 
         Args:
             X: (rows, columns).
 
         Returns:
-            (rows, units), the layers side by side.
+            (rows, units), with all layers concatenated.
         """
         X = self._bits(X)
         self._must_have_code()
@@ -260,7 +260,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         """The most probable row of each code, unit by unit.
 
         Args:
-            X: (rows, units) as of `transform`; probabilities above 1/2 count as 1.
+            X: (rows, units), from `transform`; probabilities above 1/2 count as 1.
 
         Returns:
             (rows, columns) of 0 and 1.
@@ -279,12 +279,12 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
 
     def _must_have_code(self):
         if not self.model_.n_layers:
-            raise InputError("this model has no stochastic layer (n_h = 0), so that rows have no code")
+            raise InputError("this model has no stochastic layer (n_h = 0), so rows have no code")
 
     # ------------------------------------------------------------ files
 
     def save(self, path) -> None:
-        """Writes a model file as the command line does: `darn eval FILE rows.csv` and the like take it.
+        """Writes a model file, which the command line can also use, as in `darn eval FILE rows.csv`.
 
         Args:
             path: the file.
@@ -299,10 +299,13 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
 
     @classmethod
     def load(cls, path) -> "DARN":
-        """A fitted estimator from a model file or run folder, whoever wrote it.
+        """Loads a fitted estimator from a model file or run folder, also one written by the command line.
 
         Args:
             path: the file or folder.
+
+        Returns:
+            The estimator.
         """
         model, info = load_model(path)
         if model.n_context:
@@ -329,20 +332,20 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         found: Any = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric")
         if not sparse.issparse(found):
             return self._as_bits(found)
-        pieces = range(0, found.shape[0], 4096)  # never all of it as numbers
+        pieces = range(0, found.shape[0], 4096)  # in pieces, to save memory
         return np.concatenate([self._as_bits(found[i : i + 4096].toarray()) for i in pieces])
 
     def _as_bits(self, X: np.ndarray) -> np.ndarray:
         if self.binarize is not None:
             if isinstance(self.binarize, bool) or not isinstance(self.binarize, numbers.Real):
-                raise InputError(f"binarize is None or a number to compare with, not {self.binarize!r}")
+                raise InputError(f"binarize must be None or a number, not {self.binarize!r}")
             return np.greater(X, float(self.binarize)).astype(np.uint8)
         bad = (X != 0) & (X != 1)
         if bad.any():
             r, c = np.argwhere(bad)[0]
             raise InputError(
-                f"X has the value {X[r, c]} in row {r}, column {c}, not 0 or 1: recode it, or give DARN(binarize=...) "
-                "the number above which a value counts as 1"
+                f"X has the value {X[r, c]} in row {r}, column {c}, not 0 or 1: recode it, or set binarize to the "
+                "threshold above which a value counts as 1"
             )
         return X.astype(np.uint8)
 
@@ -352,7 +355,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         return tags
 
 
-# Parameters that are fields of a recipe, and what a recipe calls them.
+# Parameters that are fields of a recipe, and their names there.
 _FIELDS = {"learning_rate": "lr", "batch_size": "batch"} | {
     name: name for name in ("n_h", "n_d", "visible", "prior", "encoder", "epochs", "weight_decay", "l1", "patience")
 }
@@ -381,27 +384,27 @@ def _plain(value):
 
 
 def _padded(X: np.ndarray) -> np.ndarray:
-    """X made at least `LEAST` rows long, or a power of two up to a thousand, by repeating its last row."""
+    """X padded to at least `LEAST` rows, or to a power of two up to a thousand, by repeating its last row."""
     size = min(1 << max(len(X) - 1, LEAST - 1).bit_length(), max(len(X), 1024))
     return cut(X, 0, len(X), size)
 
 
 def _distinct(X: np.ndarray, weight) -> tuple[np.ndarray, np.ndarray]:
-    """(packed bits of each different row, its weight): what training depends on, and nothing else."""
+    """Returns (packed bits of each distinct row, its weight): all that training depends on."""
     packed = np.packbits(X, axis=1)
     values, where = np.unique(packed, axis=0, return_inverse=True)
     total = np.bincount(where.ravel(), weights=weight, minlength=len(values)).astype(np.float64)
     if not total.any():
-        raise InputError("all sample weights are zero: at least one row must count")
+        raise InputError("all sample weights are zero: at least one must be positive")
     return values[total > 0], total[total > 0]
 
 
 def _held_out(weight: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """The part of each row's weight that goes to validation, as if a row of weight 3 were three rows.
 
-    The rows, shuffled, lie on a line, each as long as its weight; at every 1/fraction-th place one unit is taken.
+    The shuffled rows are laid on a line, each as long as its weight; one unit is taken at every 1/fraction-th position.
     """
-    unit = min(1.0, weight.mean())  # weights that are no counts: the mean row is one row
+    unit = min(1.0, weight.mean())  # for weights that are not counts, a row of mean weight is one row
     order = np.random.RandomState(seed).permutation(len(weight))
     ends = np.floor(np.cumsum(weight[order]) / unit * fraction + 0.5)
     held = np.zeros_like(weight)
@@ -410,7 +413,7 @@ def _held_out(weight: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
 
 def _padded_rows(values: np.ndarray, weight: np.ndarray, n: int, batch: int) -> Rows:
-    """The rows that count, made up to whole batches by rows that do not: close sizes share a compiled program."""
+    """The rows, padded to whole batches with rows of weight 0, so that similar sizes share a compiled program."""
     values, weight = values[weight > 0], weight[weight > 0]
     N = len(values)
     size = LEAST if N <= LEAST else -(-N // batch) * batch

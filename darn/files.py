@@ -16,29 +16,29 @@ from darn.errors import DarnError
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """All of a file; refuses devices and pipes, which may have no end.
+    """The content of a file; refuses devices and pipes, which may have no end.
 
-    The DarnError of a file that cannot be read has the system's refusal as its cause.
+    If the file cannot be read, the DarnError has the OSError as its cause.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
-            raise DarnError(f"{path} is no ordinary file, but a device or a pipe: give a file.")
+            raise DarnError(f"{path} is a device or a pipe: give an ordinary file.")
         return Path(path).read_bytes()
     except OSError as e:
         raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
 
 
 def check_target(path: str | Path, *inputs: str | Path | None) -> None:
-    """Refuses to write over a folder, a device, a pipe, or one of the files that are read.
+    """Refuses to overwrite a folder, a device, a pipe, or one of the input files.
 
     Args:
         path: the file to write.
-        inputs: the files it will be made from; None and names of no file are passed over.
+        inputs: the files it will be made from; None and names that are not files are ignored.
     """
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return  # there is nothing to write over; what else may be wrong shows when it is written
+        return  # nothing to overwrite; any other problem shows up when the file is written
     if stat.S_ISDIR(mode):
         raise DarnError(f"{path} is a folder: name a file to write")
     if not stat.S_ISREG(mode):
@@ -50,13 +50,13 @@ def check_target(path: str | Path, *inputs: str | Path | None) -> None:
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; it takes that name when the block ends well, and vanishes otherwise."""
+    """Yields a temporary path beside `path`, which is renamed to `path` if the block succeeds and removed otherwise."""
     path = Path(path)
     check_target(path)
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The ending is kept, since some writers choose their format by it.
+        # The suffix is kept, since some writers choose their format by it.
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
         os.close(handle)
         temporary = Path(name)
@@ -79,7 +79,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
-    """A file to write bytes to, which takes its name when all is written; or standard output for "-"."""
+    """A binary file that gets its name once it is complete; standard output for "-"."""
     if path == "-":
         yield sys.stdout.buffer
         return
@@ -88,7 +88,7 @@ def open_output(path: str) -> Iterator[BinaryIO]:
 
 
 def _os_error(e: Exception) -> OSError | None:
-    """The system's refusal behind an exception; safetensors has it in the text only."""
+    """The OSError behind an exception; safetensors only mentions it in the text."""
     if isinstance(e, OSError):
         return e
     found = re.search(r"\(os error (\d+)\)", str(e))
@@ -98,7 +98,7 @@ def _os_error(e: Exception) -> OSError | None:
 def cannot_write(path: str | Path, e: OSError) -> str:
     """The sentence for a failed write."""
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left on the disk for {path}: free some, or write elsewhere"
+        return f"no space left on the disk for {path}: free some space, or write elsewhere"
     return f"cannot write {path}: {e.strerror or e}"
 
 
@@ -110,4 +110,4 @@ def read_record(path: Path) -> dict:
             raise ValueError("not an object")
         return found
     except (OSError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable result: restore it, or make it again") from e
+        raise DarnError(f"{path} is not a readable result file: restore it, or compute it again") from e

@@ -1,7 +1,7 @@
 """Sampling a bit, with its backward pass: the local gradient estimators `(a, u) -> h`.
 
 `a` is the unit's logit, `u` a uniform number, h = 1[u < sigmoid(a)]. Backpropagation supplies df/dh at the sampled h;
-an estimator says what that makes of df/da. Both here cost one forward and one backward pass.
+the estimator turns it into an estimate of df/da. Both estimators cost one forward and one backward pass.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,14 @@ def _threshold(a, u):
 def bernoulli(a, u):
     """h = 1[u < sigmoid(a)]; backward: the paper's estimator, Eq. (24), its baseline expanded at h' = 1/2.
 
-    Exact in the mean when f is at most quadratic in each unit. Equal to ReinMax at temperature 1, sample by sample.
+    Unbiased if f is at most quadratic in each unit. Equal to ReinMax at temperature 1, sample by sample.
+
+    Args:
+        a: logits.
+        u: uniform numbers, of the same shape.
+
+    Returns:
+        Bits, as floats.
     """
     return _threshold(a, u)
 
@@ -41,7 +48,15 @@ bernoulli.defvjp(_bernoulli_fwd, _bernoulli_bwd)
 
 @jax.custom_vjp
 def straight_through(a, u):
-    """h = 1[u < sigmoid(a)]; backward: as if h were sigmoid(a). Biased even for quadratic f."""
+    """h = 1[u < sigmoid(a)]; backward: as if h were sigmoid(a). Biased even for quadratic f.
+
+    Args:
+        a: logits.
+        u: uniform numbers, of the same shape.
+
+    Returns:
+        Bits, as floats.
+    """
     return _threshold(a, u)
 
 

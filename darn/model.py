@@ -1,4 +1,4 @@
-"""Conditional and Stack: layers put on top of each other."""
+"""Conditional and Stack: layers on top of each other."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class Conditional(eqx.Module):
     net: AbstractMap | None = None
 
     def context(self, parents: Sequence[Array | None]) -> Array | None:
-        """What the layer is given: the parents side by side, through the net; None if there are none."""
+        """The layer's context: the parents concatenated and passed through the net; None if there are none."""
         given = [p for p in parents if p is not None]
         if not given:
             return None
@@ -33,10 +33,11 @@ class Stack(eqx.Module):
     """A DARN: decoder p(x, h) and encoder q(h | x) over n_layers stochastic layers, Eqs. (7) and (8).
 
     `decoder[l]` is p(h^l | layers above), with h^0 = x; `encoder[k]` is q(h^(k+1) | layers below). A conditional sees
-    its nearest neighbour, or with `skip` every stochastic layer on that side; and always the observed `context`, if
-    there is one. Without hidden layers this is a plain density model: FVSBN, NADE, EoNADE, a mixture.
+    the nearest layer, or with `skip` every stochastic layer above it (in the encoder: below it), and always the
+    observed `context`, if there is one. Without hidden layers this is a plain density model: FVSBN, NADE, EoNADE, a
+    mixture.
 
-    One example at a time; batches by `jax.vmap`. `h` is a tuple, h[0] being h^(1).
+    One example at a time; batches by `jax.vmap`. `h` is a tuple; h[0] is h^(1).
     """
 
     decoder: tuple[Conditional, ...]
@@ -46,10 +47,10 @@ class Stack(eqx.Module):
 
     def __check_init__(self):
         if len(self.decoder) != len(self.encoder) + 1:
-            raise ValueError("a decoder has one conditional more than its encoder: the visible layer's")
+            raise ValueError("the decoder must have one more conditional than the encoder: the visible layer's")
         for up, down in zip(self.encoder, self.decoder[1:]):
             if up.layer.n != down.layer.n:
-                raise ValueError(f"encoder layer of {up.layer.n} units over a decoder layer of {down.layer.n}")
+                raise ValueError(f"the encoder has a layer of {up.layer.n} units where the decoder has {down.layer.n}")
 
     @property
     def n_x(self) -> int:
@@ -65,22 +66,22 @@ class Stack(eqx.Module):
 
     @property
     def row_floats(self) -> int:
-        """Floats of the widest array that one row takes: how many rows fit into memory follows from it."""
+        """Floats in the largest array that scoring one row needs; decides how many rows fit into memory."""
         parts = (*self.decoder, *self.encoder)
         return max(max(part.layer.row_floats, 0 if part.net is None else part.net.row_floats) for part in parts)
 
     def above(self, l: int, h: Sequence[Array], context: Array | None = None) -> Array | None:
-        """What decoder[l]'s layer is given."""
+        """The context of decoder[l]'s layer."""
         parents = h[l:] if self.skip else h[l : l + 1]
         return self.decoder[l].context([*parents, context])
 
     def below(self, k: int, x: Array, h: Sequence[Array], context: Array | None = None) -> Array | None:
-        """What encoder[k]'s layer is given."""
+        """The context of encoder[k]'s layer."""
         known = [x, *h[:k]]
         return self.encoder[k].context([*(known if self.skip else known[-1:]), context])
 
     def encoder_keys(self, key: PRNGKeyArray):
-        """One key a stochastic layer, bottom-up; deriving one costs as much as drawing a layer, so none is wasted."""
+        """One key per stochastic layer, bottom-up. Deriving a key costs as much as drawing a layer: none is wasted."""
         return [key] if self.n_layers == 1 else jax.random.split(key, self.n_layers)
 
     def encode(
@@ -118,9 +119,9 @@ class Stack(eqx.Module):
         key: PRNGKeyArray,
         validating: bool = False,
     ) -> tuple[Array, ...]:
-        """`log_p_layers` for training: layers may give an estimate instead, see `AbstractBinaryLayer`.
+        """`log_p_layers` for training, where layers may return an estimate: see `AbstractBinaryLayer`.
 
-        With `validating`, without noise that is there for training alone, such as dropout.
+        With `validating`, without noise that only training uses, such as dropout.
         """
 
         def one(layer: AbstractBinaryLayer, y, c, k):
@@ -145,22 +146,22 @@ class Stack(eqx.Module):
         return sum(each, start=jnp.zeros(()))
 
     def entropy_layers(self, x: Array, h: Sequence[Array], context: Array | None = None) -> tuple[Array, ...]:
-        """The entropy of each q(h^k | layers below) in closed form; every encoder layer must have one."""
+        """The entropy of each q(h^k | layers below) in closed form; every encoder layer must support it."""
         return tuple(part.layer.entropy(self.below(k, x, h, context)) for k, part in enumerate(self.encoder))
 
     @property
     def trains_by_estimate(self) -> bool:
-        """Whether some layer of the decoder trains on an estimate of its log-probability."""
+        """Whether any decoder layer trains on an estimate of its log-probability."""
         return any(part.layer.trains_by_estimate for part in self.decoder)
 
     def sample(
         self, context: Array | None = None, *, key: PRNGKeyArray, h: Sequence[Array] = ()
     ) -> tuple[Array, tuple[Array, ...]]:
-        """(x, h) ~ p, by ancestral sampling; `h` holds the layers already known, the topmost ones."""
+        """(x, h) ~ p, by ancestral sampling; `h` holds the topmost layers if they are already known."""
         known = tuple(h)
         keys = jax.random.split(key, self.n_layers + 1)
         for l in range(self.n_layers - len(known), -1, -1):
-            # `known` begins at layer l + 1, `above` counts from layer 1
+            # `known` begins at layer l + 1, but `above` indexes from layer 1
             padded = (jnp.zeros(0),) * l + known
             known = (self.decoder[l].layer.sample(self.above(l, padded, context), key=keys[l]), *known)
         return known[0], known[1:]

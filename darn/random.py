@@ -1,4 +1,4 @@
-"""Random numbers and orders at the speed that a small model's training asks for on a CPU."""
+"""Random numbers and permutations that are fast enough for training small models on a CPU."""
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,21 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 def uniform(key: PRNGKeyArray, n: int) -> Float[Array, " n"]:
     """`jax.random.uniform(key, (n,))`, bit for bit, for a Threefry key.
 
-    JAX compiles Threefry for a CPU as a loop over its rounds: some fifty small kernels, which in a small model's
-    training step cost as much as the optimiser. Written out, the rounds are one kernel.
+    On a CPU, JAX compiles Threefry as a loop over its rounds: about fifty small kernels, which cost as much as the
+    optimiser in a small model's training step. Unrolled, the rounds are one kernel.
+
+    Args:
+        key: any key; other generators than Threefry fall back to JAX.
+        n: how many numbers.
+
+    Returns:
+        n numbers in [0, 1).
     """
     if jax.random.key_impl(key) != "threefry2x32":
         return jax.random.uniform(key, (n,))
     k0, k1 = jax.random.key_data(key)
     ks = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
-    x0 = jnp.broadcast_to(ks[0], (n,))  # the counter's upper half is 0: n is below 2^32
+    x0 = jnp.broadcast_to(ks[0], (n,))  # the upper half of the counter is 0, since n is below 2^32
     x1 = jnp.arange(n, dtype=jnp.uint32) + ks[1]
     for i in range(5):
         for r in _ROTATIONS[i % 2]:
@@ -31,14 +38,21 @@ def uniform(key: PRNGKeyArray, n: int) -> Float[Array, " n"]:
 
 
 def permutation(key: PRNGKeyArray, n: int) -> Int[Array, " n"]:
-    """The numbers below n in random order.
+    """The numbers 0 .. n - 1 in random order.
 
-    Each is sorted by random bits in front of its own, as one word. JAX sorts pairs, and twice over, which on a CPU is a
-    tenth of a small model's training step and two thirds of an EoNADE's. Words with equal random bits, at most a few
-    among a hundred, stand in their old order.
+    Sorts words whose high bits are random and whose low bits are the number. JAX sorts key-value pairs, several times,
+    which on a CPU takes a tenth of a small model's training step and two thirds of an EoNADE's. Words with equal random
+    bits, at most a few in a hundred, keep their original order.
+
+    Args:
+        key: any key.
+        n: how many numbers.
+
+    Returns:
+        A permutation.
     """
     low = max(n - 1, 1).bit_length()
-    if low > 14:  # too few bits would be left to chance, and such a set's epoch is long anyway
+    if low > 14:  # too few random bits would be left, and an epoch over so many rows is long anyway
         return jax.random.permutation(key, n)
     words = jax.random.bits(key, (n,), jnp.uint32) >> low << low | jnp.arange(n, dtype=jnp.uint32)
     return (jnp.sort(words) & ((1 << low) - 1)).astype(jnp.int32)

@@ -27,14 +27,14 @@ from darn.nn import ACTIVATIONS, REGISTRY, AbstractMap, CausalLocal, Dense, Grid
 
 
 def layer_names() -> tuple[str, ...]:
-    """The names that `Architecture` takes for a layer: this package's, and those of layers registered elsewhere."""
+    """The layer names that an `Architecture` may use: this package's and those registered elsewhere."""
     return tuple(k for k, c in REGISTRY.items() if issubclass(c, AbstractBinaryLayer) and c.by_name)
 
 
 def _layer(kind: str, n: int, n_c: int, arch: Architecture, key: PRNGKeyArray) -> AbstractBinaryLayer:
-    """A layer over n units given n_c others, by its name."""
+    """A layer over n units given n_c context units, by its registered name."""
     if kind not in layer_names():
-        raise DarnError(f"there is no layer {kind!r}: choose one of {', '.join(layer_names())}")
+        raise DarnError(f"there is no layer named {kind!r}: choose one of {', '.join(layer_names())}")
     layer: Any = REGISTRY[kind]
     return layer.make(n, n_c, vars(arch), key=key)
 
@@ -89,7 +89,7 @@ def _visible_layer(model: Stack) -> AbstractBinaryLayer:
 
 
 def _stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArray) -> Stack:
-    """Fully connected. A net stands wherever a conditional has parents: a prior without context has none."""
+    """A fully connected stack. Every conditional with parents has a net; a prior without context has no parents."""
     sizes = (n_x, *arch.n_h)
     L = len(arch.n_h)
     keys = iter(jax.random.split(key, 2 * (2 * L + 1)))
@@ -112,7 +112,7 @@ def _stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArra
 
 @dataclass(frozen=True)
 class _Level:
-    """A stochastic layer of a local stack, and the maps that lead to it from the one below."""
+    """A stochastic layer of a local stack, and the maps to it from the layer below."""
 
     maps: tuple[AbstractMap, ...]  # from the layer below upwards
     n: int
@@ -120,20 +120,21 @@ class _Level:
 
 
 def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArray) -> Stack:
-    """Over images: local layers from x upwards, then fully connected ones; the decoder is the encoder's mirror.
+    """A stack over images: local layers from x upwards, then fully connected ones; the decoder mirrors the encoder.
 
-    Between two stochastic layers stand maps with a nonlinearity after each but the last, which is the layer's own U.
+    Between two stochastic layers there are maps, with a nonlinearity after each but the last, which is the layer's own
+    U.
     """
     if shape is None or shape[0] * shape[1] != n_x:
-        raise DarnError("local layers are for images, but these rows have no image shape: leave out the local layers")
+        raise DarnError("local layers need images, but these rows have no image shape: leave out the local layers")
     if n_context:
-        raise DarnError("local layers take no context: leave out the labels")
+        raise DarnError("local layers do not support a context: leave out the labels")
     keys = (jax.random.fold_in(key, i) for i in itertools.count())
     window = CausalLocal((*shape, 1), arch.ar.kernel, period=arch.ar.period) if arch.visible == "grid" else None
     below, kind = _Level((), n_x, window), arch.visible
     decoder, encoder = [], []
-    # A level's maps take their keys when the loop asks for it, its mirrored maps after them: trained weights follow
-    # from this order.
+    # A level's maps take their keys when the loop advances, and its mirrored maps after them. Published weights depend
+    # on this order.
     for level in _levels(arch, shape, keys):
         if kind == "conv":
             layer = _conv(arch, shape, _to_channels(level.maps[0], arch, shape, next(keys)), next(keys))
@@ -142,7 +143,7 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
             U, *others = [_mirror(m, bias=k > 0, key=next(keys)) for k, m in enumerate(level.maps)]
             layer = _with_maps(kind, below.n, below.W, U)
         decoder.append(Conditional(layer, _net(others[::-1], arch)))
-        last = eqx.tree_at(lambda m: m.b, level.maps[-1], None)  # the layer has a bias of its own
+        last = eqx.tree_at(lambda m: m.b, level.maps[-1], None)  # the layer has its own bias
         encoder.append(Conditional(Factorial(level.n, U=last), _net(level.maps[:-1], arch)))
         below, kind = level, arch.prior if level.W is None else "grid"
     if kind in ("grid", "factorial", "linear"):
@@ -155,7 +156,7 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
 
 
 def _levels(arch: Architecture, shape: tuple[int, int], keys: Iterator[PRNGKeyArray]) -> Iterator[_Level]:
-    """The stochastic layers of a local stack from the bottom up."""
+    """The stochastic layers of a local stack, bottom-up."""
     grid: Grid = (*shape, 1)
     maps: list[AbstractMap] = []
 
@@ -178,7 +179,7 @@ def _levels(arch: Architecture, shape: tuple[int, int], keys: Iterator[PRNGKeyAr
 
 
 def _mirror(m: AbstractMap, *, bias: bool, key: PRNGKeyArray) -> AbstractMap:
-    """The map of the opposite direction, with weights of its own."""
+    """The map in the opposite direction, with its own weights."""
     if isinstance(m, Local):
         return LocalTranspose(m, bias=bias, key=key)
     assert isinstance(m, Dense)
@@ -197,7 +198,7 @@ def _with_maps(kind: str, n: int, W: CausalLocal | None, U: AbstractMap | None) 
         return Factorial(n, U=U)
     if kind in ("grid", "linear"):
         return LinearAutoregressive(n, U=U, W=W)
-    raise DarnError(f"below another layer of a local stack a layer is linear or factorial, not {kind}")
+    raise DarnError(f"in a local stack, only the top layer can be {kind}: the others must be linear or factorial")
 
 
 def _conv(arch: Architecture, shape: tuple[int, int], U: AbstractMap | None, key: PRNGKeyArray) -> AbstractBinaryLayer:
@@ -217,7 +218,7 @@ def _conv(arch: Architecture, shape: tuple[int, int], U: AbstractMap | None, key
 
 
 def _to_channels(m: AbstractMap, arch: Architecture, shape: tuple[int, int], key: PRNGKeyArray) -> AbstractMap:
-    """The mirror of a map from an image, to `conv_channels` numbers a pixel in place of one."""
+    """The mirror of a map from an image, with `conv_channels` outputs per pixel instead of one."""
     C = arch.conv_channels
     if isinstance(m, Local):
         k_of, key = jax.random.split(key)
@@ -229,47 +230,132 @@ def _to_channels(m: AbstractMap, arch: Architecture, shape: tuple[int, int], key
 
 
 def fvsbn(n_x: int, *, key: PRNGKeyArray, **options) -> Stack:
-    """Fully visible sigmoid belief network: a linear autoregressive visible layer and nothing above it."""
+    """Fully visible sigmoid belief network: a linear autoregressive visible layer without hidden layers.
+
+    Args:
+        n_x: visible units.
+        key: of the weights.
+        **options: see `build`.
+
+    Returns:
+        The stack.
+    """
     return build(Architecture(n_h=(), visible="linear"), n_x, key=key, **options)
 
 
 def nade(n_x: int, n_hidden: int = 500, *, key: PRNGKeyArray, **options) -> Stack:
-    """NADE with one hidden layer."""
+    """NADE with one hidden layer.
+
+    Args:
+        n_x: visible units.
+        n_hidden: hidden units.
+        key: of the weights.
+        **options: see `build`.
+
+    Returns:
+        The stack.
+    """
     return build(Architecture(n_h=(), visible="nade", n_nade=(n_hidden,)), n_x, key=key, **options)
 
 
 def eonade(n_x: int, n_hidden=(500,), n_orderings: int = 16, *, key: PRNGKeyArray, **options) -> Stack:
-    """EoNADE with one or more hidden layers."""
+    """EoNADE with one or more hidden layers.
+
+    Args:
+        n_x: visible units.
+        n_hidden: units of each hidden layer.
+        n_orderings: orders of the units that are averaged over.
+        key: of the weights and the orders.
+        **options: see `build`.
+
+    Returns:
+        The stack.
+    """
     arch = Architecture(n_h=(), visible="eonade", n_nade=tuple(n_hidden), n_orderings=n_orderings)
     return build(arch, n_x, key=key, **options)
 
 
 def mixture(n_x: int, n_components: int = 10, *, key: PRNGKeyArray, **options) -> Stack:
-    """Mixture of Bernoullis."""
+    """Mixture of Bernoullis.
+
+    Args:
+        n_x: visible units.
+        n_components: components of the mixture.
+        key: of the weights.
+        **options: see `build`.
+
+    Returns:
+        The stack.
+    """
     return build(Architecture(n_h=(), visible="mixture", n_components=n_components), n_x, key=key, **options)
 
 
 def darn(
     n_x: int, n_h: int = 500, n_d: int = 500, visible: str = "factorial", *, key: PRNGKeyArray, **options
 ) -> Stack:
-    """The paper's DARN: one stochastic layer, one tanh layer in the encoder and one in the decoder."""
+    """The paper's DARN: one stochastic layer, one tanh layer in the encoder and one in the decoder.
+
+    Args:
+        n_x: visible units.
+        n_h: stochastic hidden units.
+        n_d: units of each tanh layer.
+        visible: name of the visible layer, see `layer_names`.
+        key: of the weights.
+        **options: see `build`.
+
+    Returns:
+        The stack.
+    """
     return build(Architecture(n_h=(n_h,), n_d=(n_d,), visible=visible), n_x, key=key, **options)
 
 
 def deep_darn(n_x: int, n_h=(80,) * 12, n_d: int = 400, *, key: PRNGKeyArray, **options) -> Stack:
-    """The paper's deep DARN: many stochastic layers, each seeing all the ones on its side."""
+    """The paper's deep DARN: many stochastic layers, each seeing all those above it (in the encoder: below it).
+
+    Args:
+        n_x: visible units.
+        n_h: units of each stochastic layer.
+        n_d: units of each tanh layer.
+        key: of the weights.
+        **options: see `build`.
+
+    Returns:
+        The stack.
+    """
     arch = Architecture(n_h=tuple(n_h), n_d=(n_d,), visible="factorial", skip=True)
     return build(arch, n_x, key=key, **options)
 
 
 def fdarn(n_x: int, n_h: int = 400, n_d: int = 500, *, key: PRNGKeyArray, **options) -> Stack:
-    """fDARN: no deterministic layer in the decoder, so that a sparse code makes sampling cheap."""
+    """fDARN: no deterministic layer in the decoder, so that a sparse code makes sampling cheap.
+
+    Args:
+        n_x: visible units.
+        n_h: stochastic hidden units.
+        n_d: units of the encoder's tanh layer.
+        key: of the weights.
+        **options: see `build`.
+
+    Returns:
+        The stack.
+    """
     arch = Architecture(n_h=(n_h,), encoder_d=(n_d,), decoder_d=(), visible="factorial")
     return build(arch, n_x, key=key, **options)
 
 
 def local_darn(shape: tuple[int, int], n_h: int = 300, *, filters: int = 32, key: PRNGKeyArray, **options) -> Stack:
-    """The paper's Atari network, section 5.3: two local ReLU layers, n_h units, local autoregression of x."""
+    """The paper's Atari network, section 5.3: two local ReLU layers, n_h units, local autoregression over x.
+
+    Args:
+        shape: rows and columns of an image.
+        n_h: stochastic hidden units.
+        filters: of each local layer.
+        key: of the weights.
+        **options: see `build`.
+
+    Returns:
+        The stack.
+    """
     local = (LocalLayer(8, 4, filters), LocalLayer(4, 2, filters))
     arch = Architecture(n_h=(n_h,), n_d=(), activation="relu", visible="grid", local=local)
     return build(arch, shape[0] * shape[1], shape=shape, key=key, **options)

@@ -1,4 +1,4 @@
-"""Pictures of `results/` on the site: pages name them as they lie in the repository, where GitHub shows them, too."""
+"""Pictures of `results/` on the site: pages link to them by their paths in the repository, which GitHub also shows."""
 
 from pathlib import Path
 

@@ -1,10 +1,10 @@
-"""Anomaly scores on a UCI table: rows whose parts do not go together have a low log p.
+"""Anomaly scores on a UCI table: rows whose values do not fit together have a low log p.
 
     python examples/anomaly_scores.py [--small]
 
-Mushrooms, trained on without any labels. Anomalies are made of test rows by giving some columns the values of another
-row: each value is common, their combination is not. The score's area under the ROC curve is printed beside that of
-independent columns, which cannot see combinations.
+Trains on Mushrooms without labels. Anomalies are test rows in which some columns have the values of another row: each
+value is common, their combination is not. Prints the score's area under the ROC curve beside that of independent
+columns, which cannot see combinations.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""Class-conditional digits: the label is an observed context of every conditional, so that digits come to order.
+"""Class-conditional digits: the label is an observed context of every conditional, so a class can be requested.
 
     python examples/class_conditional_digits.py [--small]
 
-Writes digits_by_class.png, ten samples of each class a line, and tells how many of them a classifier that was trained
-on real digits takes for what was asked.
+Writes digits_by_class.png, one line of ten samples for each class, and prints how many of them a classifier trained on
+real digits assigns to the requested class.
 """
 
 import sys
@@ -28,7 +28,7 @@ def main(small: bool = False, out: str = "digits_by_class.png") -> float:
     sheet(rows, (8, 8), out, columns=10)
     judge = LogisticRegression(max_iter=200).fit(train.unpack(), train.labels)
     right = float((judge.predict(rows) == asked).mean())
-    print(f"{right:.0%} of the samples look like the digit that was asked for; pictures in {out}")
+    print(f"{right:.0%} of the samples look like the requested digit; pictures in {out}")
     return right
 
 

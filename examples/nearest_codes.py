@@ -1,9 +1,9 @@
-"""Nearest codes on OCR letters: rows are looked up by the binary code that the encoder gives them.
+"""Nearest codes on OCR letters: similar rows are found by their binary codes.
 
     python examples/nearest_codes.py [--small]
 
 Writes nearest_codes.png: a test letter at the left of each line, then the training letters whose codes differ from its
-own in the fewest bits.
+code in the fewest bits.
 """
 
 import sys

@@ -129,7 +129,7 @@ def test_a_table_of_words_comes_back_cell_by_cell(run, tmp_path, capsys, monkeyp
     Path("n.csv").write_text("size\n" + "".join(f"{i * 0.37:.2f}\n" for i in range(80)))
     ok(capsys, "train", "n.csv", "--categorical", "auto", "--tiny", "--quiet")
     assert "drop = 'size'" in refused(capsys, "compress", "runs/n", "n.csv", "x.drn")
-    assert "table of words" in refused(capsys, "decompress", run, "t.drn", "x.csv")
+    assert "holds a table" in refused(capsys, "decompress", run, "t.drn", "x.csv")
     assert not Path("x.drn").exists()
     assert not Path("x.csv").exists()
 
@@ -200,14 +200,14 @@ def test_refusals_leave_nothing(run, tmp_path, capsys):
     assert "RUN IN OUT" in refused(capsys, "compress", run, tmp_path / "x.npy")
     assert not out.exists()
     ok(capsys, "compress", run, tmp_path / "x.npy", out)
-    assert "not inside it" in refused(capsys, "decompress", out, tmp_path / "y.npy")
+    assert "does not contain its model" in refused(capsys, "decompress", out, tmp_path / "y.npy")
     assert ".npy or .csv" in refused(capsys, "decompress", run, out, tmp_path / "y.jpg")
     data = out.read_bytes()
     out.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
     assert "damaged" in refused(capsys, "decompress", run, out, tmp_path / "y.npy")
     assert "left out" in ok(capsys, "decompress", run, out, tmp_path / "z.npy", "--keep-going")
     out.write_bytes(data[:-1])
-    assert "cut short" in refused(capsys, "inspect", out)
+    assert "truncated" in refused(capsys, "inspect", out)
     assert not (tmp_path / "y.npy").exists()
     assert not [f for f in tmp_path.iterdir() if f.name.startswith(".")]
 

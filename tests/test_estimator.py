@@ -179,14 +179,14 @@ def test_a_threshold(fitted):
     ("params", "data", "said"),
     [
         ({}, X + 0.5, "not 0 or 1"),
-        ({"binarize": "threshold"}, X, "binarize is None or a number"),
+        ({"binarize": "threshold"}, X, "binarize must be None or a number"),
         ({"n_h": -1}, X, "n_h must be"),
         ({"n_h": "many"}, X, "n_h must be"),
         ({"learning_rate": 0.1j}, X, "learning_rate must be"),
         ({"batch_size": 0}, X, "batch_size must be"),
         ({"epochs": 0}, X, "epochs must be"),
-        ({"visible": "dense"}, X, "visible is one of"),
-        ({"validation_fraction": 2}, X, "validation_fraction must lie"),
+        ({"visible": "dense"}, X, "visible must be one of"),
+        ({"validation_fraction": 2}, X, "validation_fraction must be"),
     ],
 )
 def test_refusals(params, data, said):

@@ -320,12 +320,12 @@ def test_validation_weights_as_many_encodings_as_training(n_samples):
 
 
 def test_what_cannot_be_weighted():
-    with pytest.raises(ValueError, match="2 encodings"):
+    with pytest.raises(ValueError, match="2 samples"):
         make_loss("darn", n_samples=1, weighted=True)
     with pytest.raises(ValueError, match="estimator darn or straight_through"):
         make_loss("reinforce", n_samples=4, weighted=True)
     model = zoo.build(Architecture(n_h=(2,), n_d=(), visible="eonade"), len(X), key=jax.random.key(0))
-    with pytest.raises(ValueError, match="trains by an estimate"):
+    with pytest.raises(ValueError, match="trains on an estimate"):
         make_loss("darn", n_samples=2, weighted=True)(model, jnp.asarray(X), None, jnp.zeros(1), key=jax.random.key(0))
 
 

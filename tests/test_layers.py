@@ -463,7 +463,7 @@ def test_work_grows_with_the_units_that_are_on(name):
     layer, c = make_layer(name)
     c = None if c is None else np.asarray(c)
     if name.startswith(UNCOUNTED) or "local context | c" in name:
-        with pytest.raises(DarnError, match="not counted"):
+        with pytest.raises(DarnError, match="cannot be counted"):
             layer.work(np.zeros(layer.n, np.uint8), c)
         return
     off, on = (layer.work(np.full(layer.n, v, np.uint8), c) for v in (0, 1))

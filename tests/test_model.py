@@ -207,9 +207,9 @@ def test_skip_adds_parents_and_nothing_else():
 
 def test_layers_must_fit():
     model, _ = make_model("2")
-    with pytest.raises(ValueError, match="one conditional more"):
+    with pytest.raises(ValueError, match="one more conditional"):
         Stack(model.decoder, model.encoder[:1])
-    with pytest.raises(ValueError, match="encoder layer of"):
+    with pytest.raises(ValueError, match="the encoder has a layer of"):
         Stack(model.decoder, (model.encoder[0], Conditional(Factorial(7, 3, key=jax.random.key(0)))))
 
 

@@ -410,7 +410,7 @@ def test_sweeps_refuse(own, tmp_path):
         sweep.run(own, OWN_GRID, tmp_path / "t", resume=True)
     undivided = tmp_path / "rows.npy"
     np.save(undivided, ROWS.unpack())
-    with pytest.raises(DarnError, match="follow from the seed"):
+    with pytest.raises(DarnError, match="depend on the seed"):
         sweep.run(own.replace(source=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
     with pytest.raises(DarnError, match="every model of the sweep diverged"):
         sweep.run(own.replace(optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")

@@ -58,7 +58,7 @@ def test_the_command_says_what_each_column_was_taken_for(table, capsys):
     assert main(words) == 0
     assert "one of 3: 'blue, dark'" in capsys.readouterr().out
     assert main(["data", "digits", "--drop", "id"]) == 2
-    assert "is no table" in capsys.readouterr().err
+    assert "is not a table" in capsys.readouterr().err
 
 
 def test_named_columns_may_be_categories_of_nearly_every_row(table):
@@ -121,16 +121,16 @@ def refused(path, said, **options):
 
 def test_refusals(table, tmp_path):
     refused(table, "categorical = 'auto'")
-    refused(table, "looks like a name or number of each row: leave it out with drop = 'id'", columns=Columns("auto"))
+    refused(table, "looks like an identifier: leave it out with drop = 'id'", columns=Columns("auto"))
     refused(table, "no column named 'colr'", columns=Columns("colr"))
     refused(
         table,
-        "column 'weight', not 0 or 1: name it among the categorical columns",
+        "column 'weight', not 0 or 1: add it to the categorical columns",
         columns=Columns("colour,legs,kind,same"),
     )
-    refused("digits", "is no table", columns=Columns("auto"))
+    refused("digits", "is not a table", columns=Columns("auto"))
     np.save(tmp_path / "a.npy", np.eye(12))
-    refused(tmp_path / "a.npy", "is no table", columns=Columns("auto"))
+    refused(tmp_path / "a.npy", "is not a table", columns=Columns("auto"))
     two = tmp_path / "two.csv"
     two.write_text("a,a\n" + "x,y\n" * 12)
     refused(two, "two columns called 'a'", columns=Columns("auto"))
@@ -138,7 +138,7 @@ def test_refusals(table, tmp_path):
     refused(two, "line 14 has 1 values", columns=Columns("auto"))
     schema = data.load(table, columns=AUTO, labels="kind").schema
     new = write(tmp_path / "new.csv", [ROWS[0] | {"colour": "pink"}])
-    with pytest.raises(DarnError, match="the value 'pink' in column 'colour', which the model has never seen"):
+    with pytest.raises(DarnError, match="the value 'pink' in column 'colour', which did not occur"):
         data.load_rows(new, columns=Columns(schema=schema))
 
 

@@ -69,5 +69,5 @@ def test_malformed_bytes_are_refused():
 
 def test_a_model_beyond_the_limit_is_not_written(monkeypatch):
     monkeypatch.setattr(two_part, "MAX_BYTES", 100)
-    with pytest.raises(DarnError, match="100 bytes at most"):
+    with pytest.raises(DarnError, match="at most 100 bytes"):
         packed("linear autoregression")

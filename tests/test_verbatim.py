@@ -69,7 +69,7 @@ def test_the_delimiter_is_said_and_may_be_given(tmp_path, capsys):
     for wrong in ("", ",,", '"', "\n"):
         with pytest.raises(DarnError, match="one character"):
             data.read_table(path, delimiter=wrong)
-    with pytest.raises(DarnError, match="is no table"):
+    with pytest.raises(DarnError, match="is not a table"):
         data.load("digits", columns=Columns(delimiter=","))
     bits = tmp_path / "bits.csv"
     bits.write_text("0;1\n1;0\n" * 10)

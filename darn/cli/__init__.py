@@ -1,6 +1,6 @@
-"""The command line, a module a group of commands: the arguments they take and what they do with them.
+"""The command line, with one module for each group of commands.
 
-These modules are light, so that `darn --help` answers at once: heavy imports wait until a command runs.
+These modules import little, so that `darn --help` is fast: heavy imports wait until a command runs.
 """
 
 from darn.cli._main import main as main

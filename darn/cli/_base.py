@@ -12,11 +12,11 @@ from darn.errors import DarnError
 from darn.runs.fields import fields_of, parse_field, placeholder, show_field
 from darn.runs.jsonable import FieldError
 
-# argparse and not tyro: fields have texts of their own ('80x12', '8/4/32'), and every error here is one sentence.
+# argparse, not tyro: fields have their own notation ('80x12', '8/4/32'), and every error is one sentence.
 
 
 class Commands:
-    """Adds commands to the parser, all of one style."""
+    """Adds commands to the parser, in a common style."""
 
     def __init__(self, subparsers):
         self.subparsers = subparsers
@@ -70,7 +70,7 @@ def add_field(group, f: Field) -> None:
     """The option --field, and --its-name-with-dashes, which help does not show."""
     more: dict[str, Any] = {"dest": f"field_{f.name}", "metavar": _values(f)}
     if f.type is bool:
-        # "--skip" alone is "--skip true"; another word after it is refused at once, not taken for its value
+        # "--skip" alone is "--skip true"; any other word after it is refused, not taken as its value
         more |= {"nargs": "?", "const": "true", "type": partial(_checked, f.name)}
     elif f.metadata["repeatable"]:
         more |= {"action": "append"}
@@ -99,7 +99,7 @@ def _checked(name: str, text: str) -> str:
 
 
 def given_fields(args) -> dict[str, Any]:
-    """The recipe's fields that the command line names; names given one by one become a list."""
+    """The recipe fields given on the command line; a repeated option becomes a list."""
     given = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
     return {k: parse_field(k, ",".join(v) if isinstance(v, list) else v) for k, v in given.items()}
 
@@ -110,12 +110,12 @@ def names_in(texts: list[str] | None) -> list[str] | None:
 
 
 def say(args, facts, *lines: str) -> None:
-    """The facts as JSON where that is asked for, the lines otherwise."""
+    """Prints the facts as JSON if requested, the lines otherwise."""
     print(json.dumps(finite(facts), indent=1) if args.json else "\n".join(lines))
 
 
 def finite(value):
-    """JSON knows neither infinity nor NaN: both become null."""
+    """JSON has neither infinity nor NaN: both become null."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -131,7 +131,7 @@ def short(v) -> str:
 
 
 def at_least_one(args, *names: str) -> None:
-    """Refuses numbers below 1 of the options so named; those not given are left alone."""
+    """Refuses values below 1 for these options, if they are given."""
     for name in names:
         value = getattr(args, name)
         if value is not None and value < 1:
@@ -139,7 +139,7 @@ def at_least_one(args, *names: str) -> None:
 
 
 def check_seed(args) -> None:
-    """Refuses a seed that a 32-bit integer does not hold."""
+    """Refuses a seed that does not fit into a 32-bit integer."""
     if args.seed is not None and not 0 <= args.seed < 2**31:
         raise DarnError(f"--seed must be a number from 0 to 2147483647, not {args.seed}")
 
@@ -148,7 +148,7 @@ def check_different(*outputs: str | None) -> None:
     """Refuses to write two outputs to one file."""
     named = [os.path.abspath(path) for path in outputs if path is not None]
     if len(set(named)) < len(named):
-        raise DarnError(f"{named[0]} is named for two outputs: give each a file of its own")
+        raise DarnError(f"{named[0]} is given for two outputs: use a different file for each")
 
 
 def use_device(args) -> None:
@@ -163,7 +163,5 @@ def use_device(args) -> None:
         jax.devices(args.device)
     except RuntimeError as e:
         if args.device == "gpu":
-            raise DarnError(
-                "no GPU that JAX can use was found: install darn with the extra `cuda`, or leave out --device gpu"
-            ) from e
+            raise DarnError("JAX found no GPU: install darn with the extra `cuda`, or leave out --device gpu") from e
         raise DarnError(f"JAX finds no device to compute on: {e}") from e

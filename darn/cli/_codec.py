@@ -31,7 +31,7 @@ def compress(args) -> None:
         made, inside, extra = run.model, b"", {}
         rows = codec.RowCodec(made)  # first: some models cannot compress, whatever the rows
         given = open_source(source, run.model.n_x, run.shape, args.split, run.schema, args.delimiter)
-    held: list = []  # the first rows, to measure what rounding costs
+    held: list = []  # the first rows, to measure the cost of rounding
 
     def watched():
         for part in given.parts:
@@ -56,20 +56,20 @@ def compress(args) -> None:
         **extra,
         "out": target,
     }
-    lines = [*_lines(target, found), f"  rounding   {cost:10.4f} nats a row, measured on the first rows"]
+    lines = [*_lines(target, found), f"  rounding   {cost:10.4f} nats per row, measured on the first rows"]
     if given.about:
         facts["read"] = given.about
         lines.append(f"  read       with {given.about}")
     if extra:
         lines.append(f"  trained    {extra['trained']}, weights in steps of 2^-{extra['grid']}")
         name, size = extra["general_compressor"]
-        verdict = "which is shorter: use that" if size < found.size else "which is longer"
+        verdict = "which is smaller: use that" if size < found.size else "which is larger"
         lines.append(f"  instead    {name} takes {size:,} bytes, {verdict}")
     _say_beside(args, target, facts, *lines)
 
 
 def _trained(args, source: str):
-    """A model made for the rows alone, its bytes, the rows, and what there is to say about it."""
+    """A model trained for these rows, its bytes, the rows, and facts to report about it."""
     import numpy as np
 
     from darn.data import RowSource, open_source
@@ -112,12 +112,12 @@ def decompress(args) -> None:
             made = unpack(head.model)
         else:
             raise DarnError(
-                f"{source} was compressed with a model that is not inside it: give that first, as in "
+                f"{source} does not contain its model: give the model first, as in "
                 f"`darn decompress RUN {source} {target}`"
             )
         check_restore(target, head.notes, head.rows, head.n_x, schema)
         if args.keep_going and "images" in head.notes:
-            raise DarnError("--keep-going is for tables: an image with rows missing is not that image")
+            raise DarnError("--keep-going is for tables: an image cannot be restored without all of its rows")
         lost = 0
         with tqdm(total=head.rows, desc="decompressing", unit=" rows", disable=True if args.quiet else None) as bar:
             options = {"mask": unit_mask(head.notes), "progress": bar.update, "keep_going": args.keep_going}
@@ -158,7 +158,7 @@ def _paths(args, name: str, with_model: bool | None) -> list[str]:
 def _check_output(target: str, *inputs: str) -> None:
     if target == "-":
         if sys.stdout.isatty():
-            raise DarnError("the output is not text: name a file, or send it down a pipe")
+            raise DarnError("the output is binary: name a file, or redirect the output")
     elif not os.path.isdir(target) or Path(target).suffix:  # images are written into a folder
         check_target(target, *inputs)
 
@@ -173,7 +173,7 @@ def _open(path: str):
 
 
 def _say_beside(args, target: str, facts, *lines: str) -> None:
-    """Where the output goes to standard output, the words do not."""
+    """Prints to standard error if the output itself goes to standard output."""
     if target != "-":
         say(args, facts, *lines)
 
@@ -203,12 +203,12 @@ def _facts(found) -> dict:
 def _lines(name: str, found):
     facts = _facts(found)
     yield f"{name}: {found.rows:,} rows of {found.n_x} in {found.size:,} bytes"
-    yield f"  a row      {facts['nats_a_row']:10.3f} nats, {facts['bits_per_dim']:.4f} bits a column"
-    yield f"  model asks {facts['model_asks_nats_a_row']:10.3f} nats: the description length along the codes taken"
+    yield f"  per row    {facts['nats_a_row']:10.3f} nats, {facts['bits_per_dim']:.4f} bits per column"
+    yield f"  ideal      {facts['model_asks_nats_a_row']:10.3f} nats: the model's own length for the codes chosen"
     for part, value in facts["nats_a_row_by_layer"].items():
         yield f"    {part.replace('_', ' '):12} {value:10.3f}"
-    first = f"; {found.first} rows went without bits back" if found.q else ""
-    yield f"  overhead   {facts['overhead_bytes']:10.1f} bytes, of which the head has {facts['head_bytes']}{first}"
+    first = f"; {found.first} rows were coded without bits back" if found.q else ""
+    yield f"  overhead   {facts['overhead_bytes']:10.1f} bytes, of which {facts['head_bytes']} are the header{first}"
     if found.model:
         yield f"  model      {found.model:10,} bytes inside"
 
@@ -217,25 +217,27 @@ def register(add: Commands) -> None:
     p = add.command(
         "compress",
         compress,
-        "compress rows or bilevel images without loss, to the model's own description length",
+        "compress rows or bilevel images losslessly, to the model's own description length",
         "  darn compress runs/mushrooms my.npy my.drn\n  darn compress runs/pages scans/ scans.drn\n"
         "  darn compress --train my.csv my.drn\n  cat my.npy | darn compress runs/mushrooms - - > my.drn",
     )
-    p.add_argument("paths", nargs="+", metavar="RUN IN OUT", help="model, rows or images, file to write; - is a pipe")
+    p.add_argument("paths", nargs="+", metavar="RUN IN OUT", help="model, rows or images, output file; - for a pipe")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
     add_delimiter(p)
-    p.add_argument("--train", action="store_true", help="no model given: train one on these rows and put it inside")
+    p.add_argument("--train", action="store_true", help="train a model on these rows and store it inside the file")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)
 
     p = add.command(
         "decompress",
         decompress,
-        "the rows or images that were compressed, bit for bit",
+        "restore the rows or images that were compressed, bit for bit",
         "  darn decompress runs/mushrooms my.drn my.npy\n  darn decompress runs/pages scans.drn scans/\n"
         "  darn decompress my.drn my.csv         (a file with its model inside)",
     )
-    p.add_argument("paths", nargs="+", metavar="[RUN] IN OUT", help="model unless it is inside, file, what to write")
+    p.add_argument(
+        "paths", nargs="+", metavar="[RUN] IN OUT", help="model (unless it is inside the file), file, output"
+    )
     p.add_argument("--keep-going", action="store_true", help="leave out rows whose block is damaged")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)

@@ -15,7 +15,7 @@ def models(args) -> None:
         bound = f"{bound:>7}{'*' if m['encodings'] > 1 else ' '}"
         lines.append(f"{m['name']:{width}} {m['data'] or '-':18} {m['columns'] or '-':>7}  {bound}  {m['about']}")
     if any(m["encodings"] > 1 for m in found):
-        lines.append("* the tighter bound of several encodings: not to be compared with the others")
+        lines.append("* the tighter bound of several encodings, not comparable with the others")
     if away := sorted(set(pretrained.checksums()) - {m["name"] for m in found}):
         lines.append(f"{len(away)} more are downloaded when first used: {', '.join(away)}")
     say(args, found, *lines)
@@ -28,7 +28,7 @@ def complete(args) -> None:
     at_least_one(args, "n", "samples", "every")
     check_seed(args)
     if args.hide is None and args.data is None:
-        raise DarnError("nothing is missing: name a file with holes, or hide a part of the test rows with --hide lower")
+        raise DarnError("nothing is missing: give a file with missing values, or hide a part of rows with --hide lower")
     use_device(args)
     import numpy as np
 
@@ -44,18 +44,18 @@ def complete(args) -> None:
     else:
         given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter)
     x, mask, context = given.x, given.mask, given.context
-    holed = mask.any(axis=1)  # rows without a hole stay as they are
+    holed = mask.any(axis=1)  # complete rows are copied unchanged
     if not holed.any():
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
     side = None if context is None else context[holed]
     found = completion.complete(run.model, x[holed], mask[holed], n=args.n, context=side, **options)
     filled = np.repeat(np.where(mask, 0, x).astype(found.x.dtype)[:, None], args.n, axis=1)
     filled[holed] = found.x
-    share = float(mask[holed].mean())
-    facts |= {"rows": len(x), "rows_with_holes": int(holed.sum()), "method": found.method, "missing": share}
+    fraction = float(mask[holed].mean())
+    facts |= {"rows": len(x), "rows_with_holes": int(holed.sum()), "method": found.method, "missing": fraction}
     facts["ess"] = None if found.ess is None else {"mean": float(found.ess.mean()), "min": float(found.ess.min())}
     how_many = f"{args.n} completion{'s' * (args.n > 1)} of {holed.sum():,} rows"
-    lines = [f"{how_many} with holes, {share:.0%} of their units missing ({found.method})"]
+    lines = [f"{how_many} with missing values, {fraction:.0%} of their units missing ({found.method})"]
     if found.ess is not None:
         lines[0] += f"; effective sample size {found.ess.mean():.1f} of {args.samples} (least {found.ess.min():.1f})"
     if args.hide is not None:
@@ -71,7 +71,7 @@ def complete(args) -> None:
             half = 1.96 * float(np.std(s.log_p)) / len(x) ** 0.5
             facts["log_p_missing"][name] = {"mean": float(s.log_p.mean()), "rows_ci95": half, "method": s.method}
             mean = f"{s.log_p.mean():9.3f} nats ± {half:.2f}"
-            lines.append(f"  log p(missing | seen) {mean} over rows ({s.method}): {name}")
+            lines.append(f"  log p(missing | observed) {mean} over rows ({s.method}): {name}")
     if given.table is not None:
         facts["delimiter"] = given.table.layout.delimiter
         lines.append(f"  read with cells {given.table.layout.described}")
@@ -86,21 +86,23 @@ def register(add: Commands) -> None:
     p = add.command(
         "complete",
         complete,
-        "fill in what is missing, several times over",
+        "fill in missing values, one or several times",
         "  darn complete runs/pets pets_with_holes.csv -n 5 --out filled.csv\n"
         "  darn complete mnist-500 --hide lower --every 500 -n 10 --out halves.png",
     )
     p.add_argument("model", metavar="RUN", help="a run folder, a model file or the name of a pretrained model")
-    p.add_argument("data", nargs="?", help="rows with holes: empty cells of a .csv, NaN of a .npy")
-    p.add_argument("--hide", metavar="WHAT", help="hide of whole rows: lower, upper, left, right, or columns by name")
+    p.add_argument("data", nargs="?", help="rows with missing values: empty cells of a .csv, NaN in a .npy")
+    p.add_argument(
+        "--hide", metavar="WHAT", help="what to hide of complete rows: lower, upper, left, right, or columns by name"
+    )
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
     add_delimiter(p)
     p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")
     p.add_argument("-n", type=int, default=1, help="completions of each row (default 1)")
-    p.add_argument("--samples", type=int, default=100, help="importance samples a row (default 100)")
+    p.add_argument("--samples", type=int, default=100, help="importance samples per row (default 100)")
     p.add_argument("--sweeps", type=int, default=5, help="Gibbs sweeps that refine them (default 5)")
     p.add_argument("--seed", type=int, default=0, help="the same seed, the same completions")
-    p.add_argument("--baselines", action="store_true", help="with --hide: beside a mixture of Bernoullis")
+    p.add_argument("--baselines", action="store_true", help="with --hide: also score a mixture of Bernoullis")
     p.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy (rows, n, columns) or FILE.csv")
     add.computing(p)
 

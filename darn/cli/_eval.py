@@ -64,7 +64,9 @@ def evaluate(args) -> None:
 def _evaluate_rbm(args, stored: dict | None) -> None:
     """Scores a restricted Boltzmann machine on the test rows of its own data, log Z by annealing."""
     if args.data or args.per_row or args.baselines or args.split not in (None, "test"):
-        raise DarnError(f"{args.model} is a restricted Boltzmann machine, which is scored on its own test rows only")
+        raise DarnError(
+            f"{args.model} is a restricted Boltzmann machine, which can only be scored on its own test rows"
+        )
     from darn.paper.results import quick_line
     from darn.paper.scoring import score_rbm
 

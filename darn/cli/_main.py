@@ -1,4 +1,4 @@
-"""The command line: arguments in, one call out, a sentence and an exit status where that fails."""
+"""The command line: parses arguments and runs one command; failures give one sentence and an exit status."""
 
 import argparse
 import difflib
@@ -119,7 +119,7 @@ def _run(line: CommandLine, args: argparse.Namespace) -> int:
 
 
 def _import(names: Sequence[str]) -> None:
-    """Imports modules of the user's, which register layers; the working folder is searched last."""
+    """Imports the user's modules, which register layers; the working folder is searched last."""
     for name in filter(None, (n.strip() for n in names)):
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())

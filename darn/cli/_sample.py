@@ -15,9 +15,7 @@ def sample(args) -> None:
     check_output(args.hidden, ARCHIVES, args.model)
     check_different(args.out, args.log_prob, args.hidden)
     if args.csv and args.json:
-        raise DarnError(
-            "--csv writes the rows on standard output, where --json writes: give --out FILE.csv in place of it"
-        )
+        raise DarnError("--csv and --json both write to standard output: use --out FILE.csv instead of --csv")
     ending = "csv" if args.csv else args.out.lower().rsplit(".", 1)[-1]
     least = 1 if ending == "png" else 0
     if args.n < least:
@@ -51,7 +49,7 @@ def sample(args) -> None:
     if found.log_p is not None:
         facts["mean_log_p"] = float(found.log_p.mean()) if args.n else None
     if cost:
-        each = f"{cost['additions']:,.0f} weight additions and {cost['active']:.1f} active hidden units a sample"
+        each = f"{cost['additions']:,.0f} weight additions and {cost['active']:.1f} active hidden units per sample"
         lines.append(f"{cost['samples_per_s']:,.0f} samples/s; {each}")
     if args.csv:  # standard output has the rows, and nothing else
         print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
@@ -60,7 +58,7 @@ def sample(args) -> None:
 
 
 def _sparse(model, args, context):
-    """Samples of the sparse sampler, and what they cost: counted as it ran, timed once it was compiled."""
+    """Samples of the sparse sampler, their counted additions, and the time taken once it is compiled."""
     from darn.inference import sampling, sparse
 
     if args.log_prob:
@@ -79,13 +77,13 @@ def _label_context(run, label: str | None, n: int):
 
     classes = run.info["data"].get("classes") or []
     if label is not None and not classes:
-        raise DarnError("this model was trained without --labels: there is no class to ask for")
+        raise DarnError("this model was trained without --labels, so there is no class to choose")
     if run.model.n_context != len(classes):
         raise DarnError("this model needs an observed context for every row: sample it from Python")
     if not classes:
         return None
     if label is not None and label not in classes:
-        raise DarnError(f"there is no class {label!r}: the model knows {', '.join(classes)}")
+        raise DarnError(f"there is no class {label!r}: choose one of {', '.join(classes)}")
     chosen = np.arange(n) % len(classes) if label is None else np.full(n, classes.index(label))
     return np.eye(len(classes), dtype=np.float32)[chosen]
 
@@ -134,13 +132,13 @@ def register(add: Commands) -> None:
     p.add_argument("--log-prob", metavar="OUT.npy", help="write log p(x, h) of every sample, nats")
     p.add_argument("--hidden", metavar="OUT.npz", help="write the hidden layers h1, h2, ...")
     p.add_argument("--label", help="for a model trained with --labels: the class to draw")
-    p.add_argument("--sparse", action="store_true", help="fDARN's sampler: only active units cost, and are counted")
+    p.add_argument("--sparse", action="store_true", help="fDARN's sampler, which counts its additions")
     add.computing(p)
 
     p = add.command(
         "encode",
         encode,
-        "the binary code of rows, and back",
+        "encode rows as binary codes, and reconstruct them",
         "  darn encode runs/digits my.npy --out codes.npy\n  darn encode runs/digits --probabilities --out q.csv",
     )
     p.add_argument("model", metavar="RUN", help="a run folder or a model file")
@@ -148,7 +146,7 @@ def register(add: Commands) -> None:
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
     add_delimiter(p)
     p.add_argument("--out", required=True, metavar="FILE", help="FILE.npy or FILE.csv: all layers side by side")
-    p.add_argument("--probabilities", action="store_true", help="q(h=1 | below) in place of bits")
-    p.add_argument("--seed", type=int, help="a sample of q(h|x) in place of its most probable code")
-    p.add_argument("--reconstruct", metavar="FILE", help="write what the code decodes to, as .png, .npy or .csv")
+    p.add_argument("--probabilities", action="store_true", help="write q(h=1 | below) instead of bits")
+    p.add_argument("--seed", type=int, help="sample the code from q(h|x) instead of taking the most probable one")
+    p.add_argument("--reconstruct", metavar="FILE", help="write the reconstructions, as .png, .npy or .csv")
     add.computing(p)

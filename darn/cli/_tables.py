@@ -62,11 +62,11 @@ TARGETS = ("table1", "table2", "fig2", "claims", "costs", "atari", "fig3", "fig4
 
 
 def reproduce(args) -> int:
-    """Prints the paper's figures and ours; with --run, --rows or --tiny makes ours first."""
+    """Prints the paper's figures and ours; with --run, --rows or --tiny, computes ours first."""
     at_least_one(args, "samples", "repeats")
     args.rows = names_in(args.rows)
     results, runs = Path(args.results), Path(args.runs)
-    if args.tiny:  # beside the results, never in their place
+    if args.tiny:  # separate from the results
         runs = runs / "tiny"
         results = runs / "results"
     making = args.run_rows or args.rows is not None or args.tiny
@@ -99,7 +99,7 @@ def reproduce(args) -> int:
                 more, text = _show_figure(target, driver, found, making)
             else:
                 more, text = _SHOW[target](args, results, found)
-        except DarnError as e:  # a figure needs data and a model: the tables are of use without it
+        except DarnError as e:  # a figure needs data and a model; the tables are useful without it
             if args.what != "all":
                 raise
             more, text = None, [f"cannot be shown: {e}"]
@@ -130,7 +130,7 @@ def _chosen_rows(targets: list[str], names: list[str] | None) -> list:
 
 
 def _make_rows(rows: list, args, driver) -> bool:
-    """Makes the rows one after the other; False if Ctrl-C ended it."""
+    """Computes the rows one after another; False if Ctrl-C ended it."""
     from darn.paper import run
 
     for row in rows:
@@ -184,7 +184,7 @@ def _show_atari(args, results, found):
     from darn.paper.tables import as_text
 
     mine = {row.name: found[row.name] for row in atari.ROWS if row.name in found}
-    note = "test nats a frame: bounds of the paper and of darn, on the paper's split and by episode"
+    note = "nats per test frame: bounds of the paper and of darn, on the paper's split and by episode"
     return mine, [*as_text(*atari.table(found)), "", note]
 
 
@@ -218,7 +218,7 @@ def register(add: Commands) -> None:
         "  darn sweep adult --grid lr=1e-3,2.5e-4 n_h=16,64,32+16 --epochs 100\n"
         "  darn sweep adult --resume\n  darn eval runs/sweep-adult/best",
     )
-    p.add_argument("recipe", help="a recipe's name, a data set's name, or a file or folder of one's own")
+    p.add_argument("recipe", help="a recipe's name, a data set's name, or your own file or folder")
     p.add_argument(
         "--grid",
         nargs="+",
@@ -233,9 +233,9 @@ def register(add: Commands) -> None:
     p.add_argument(
         "--programs",
         type=int,
-        help="pad models until so many programs are left (default: 4 on a GPU, no padding on a CPU)",
+        help="pad models until this many programs are left (default: 4 on a GPU, no padding on a CPU)",
     )
-    p.add_argument("--width", type=int, help="models trained side by side (default: all that fit on a GPU, 1 on a CPU)")
+    p.add_argument("--width", type=int, help="models trained at once (default: all that fit on a GPU, 1 on a CPU)")
     add.computing(p)
     add.fields(p)
 
@@ -250,12 +250,12 @@ def register(add: Commands) -> None:
         "  darn reproduce all --run",
     )
     p.add_argument("what", choices=TARGETS, help="which part of the paper")
-    p.add_argument("--run", dest="run_rows", action="store_true", help="make every row that is missing")
-    p.add_argument("--rows", metavar="A,B", action="append", help="make these rows only")
+    p.add_argument("--run", dest="run_rows", action="store_true", help="compute every missing row")
+    p.add_argument("--rows", metavar="A,B", action="append", help="compute only these rows")
     p.add_argument(
-        "--tiny", action="store_true", help="small networks, few epochs, to see that it runs; kept under RUNS/tiny"
+        "--tiny", action="store_true", help="a trial with small networks and few epochs, kept under RUNS/tiny"
     )
-    p.add_argument("--again", action="store_true", help="make rows again that exist already")
+    p.add_argument("--again", action="store_true", help="compute rows again that exist already")
     p.add_argument("--results", default="results", metavar="DIR", help="where rows and models are (default results)")
     p.add_argument(
         "--runs",

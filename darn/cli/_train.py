@@ -43,7 +43,7 @@ def data_sets(args) -> None:
         for s in sets:
             rows = " / ".join(map(str, s["rows"]))
             lines.append(f"{s['name']:32} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
-        return say(args, sets, *lines, f"data folder: {data.data_dir()} (the variable DARN_DATA names another)")
+        return say(args, sets, *lines, f"data folder: {data.data_dir()} (set DARN_DATA to use another)")
     columns = data.Columns(**{name: given_fields(args).get(name) for name in TABLE})
     splits = data.load(args.name, binarize=args.binarize, labels=args.labels, columns=columns)
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
@@ -90,14 +90,14 @@ def train(args) -> int:
 
 
 def asked_recipe(args, prefix: str) -> tuple[Path, Recipe, "Splits | None"]:
-    """What the arguments of `train` and `sweep` ask for.
+    """The folder, recipe and data that the arguments of `train` and `sweep` select.
 
     Args:
         args: The command's arguments.
-        prefix: Of the folder's name, where none is given.
+        prefix: Of the default folder's name.
 
     Returns:
-        (folder, recipe, the data where they had to be read to size the recipe).
+        (folder, recipe, the data if they had to be read to size the recipe).
     """
     own = _own_data(args.recipe)
     name, recipe = find(args.recipe, own)
@@ -116,7 +116,7 @@ def asked_recipe(args, prefix: str) -> tuple[Path, Recipe, "Splits | None"]:
 
 
 def _own_data(name: str) -> str | None:
-    """What to train on where `name` is no recipe's: a known set, or a file by its full path (runs are read later)."""
+    """What to train on if `name` is not a recipe: a known set, or a file by its full path (runs are read later)."""
     if name in RECIPES:
         return None
     from darn import data
@@ -135,7 +135,7 @@ def register(add: Commands) -> None:
         "  darn data\n  darn data mushrooms\n  darn data pets.csv --categorical auto\n"
         "  darn data atari --game pong --frames 100000",
     )
-    p.add_argument("name", nargs="?", help="a data set's name, or a file of one's own")
+    p.add_argument("name", nargs="?", help="a data set's name, or your own file")
     p.add_argument("--binarize", help="how grey levels become bits: threshold, static, dynamic or intensity")
     p.add_argument("--labels", metavar="COLUMN", help="the column that holds class labels")
     for f in fields_of("data"):
@@ -145,20 +145,20 @@ def register(add: Commands) -> None:
         "--game",
         metavar="A,B",
         action="append",
-        help="atari: the games to record, side by side; 'all' for the paper's five",
+        help="atari: the games to record, in parallel; 'all' for the paper's five",
     )
     p.add_argument("--frames", type=int, default=100_000, help="atari: frames to keep of each game (default 100000)")
-    p.add_argument("--seed", type=int, default=2014, help="atari: everything random follows from this (default 2014)")
-    p.add_argument("--processes", type=int, help="atari: emulators side by side (default: one a core)")
+    p.add_argument("--seed", type=int, default=2014, help="atari: seed of everything random (default 2014)")
+    p.add_argument("--processes", type=int, help="atari: emulators in parallel (default: one per core)")
 
     p = add.command(
         "train",
         train,
-        "train a recipe, or a model of one's own data",
+        "train a recipe, or a model of your own data",
         "  darn train mushrooms --n_h 16 --out runs/m16\n  darn train my.csv --visible nade --epochs 50\n"
         "  darn train mnist-500 --resume",
     )
-    p.add_argument("recipe", help="a recipe's name, a data set's name, or a file or folder of one's own")
+    p.add_argument("recipe", help="a recipe's name, a data set's name, or your own file or folder")
     p.add_argument("--out", help="the run folder (default: runs/NAME)")
     p.add_argument("--resume", action="store_true", help="continue an interrupted run as if it had never stopped")
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")

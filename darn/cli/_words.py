@@ -1,4 +1,4 @@
-"""Messages in the words of the command at hand: options as it has them, and none that it lacks."""
+"""Rewords messages for a command, so that they name only options that it has."""
 
 import re
 from collections.abc import Mapping, Set
@@ -41,12 +41,12 @@ def reworded(error: DarnError, command: str | None, options: Mapping[str, Set[st
         foreign.append(argument[1])
         return argument[0]
 
-    # What stands between backquotes is another command to type, and stays.
+    # Text in backquotes is another command to type, and is kept.
     pieces = text.split("`")
     pieces[::2] = [_ARGUMENT.sub(dashed, _OPTION.sub(bare, part)) for part in pieces[::2]]
     text = "`".join(pieces)
     for name in dict.fromkeys(foreign):
-        # most are fields of a recipe, which training settles
+        # most are fields of a recipe, which are set in training
         owner = next((c for c in ("train", *options) if f"--{name}" in options[c]), None)
         if owner:
             text = f"{text.rstrip('.')}; {name} is an option of `darn {owner}`"

@@ -1,6 +1,6 @@
-"""Lossless compression to the model's own description length: bits-back coding with exact arithmetic."""
+"""Lossless compression to the model's own description length, by bits-back coding with exact arithmetic."""
 
-from darn.codec._bytes import Damaged as Damaged
+from darn.codec._bytes import MalformedError as MalformedError
 from darn.codec._bytes import Reader as Reader
 from darn.codec._bytes import varint as varint
 from darn.codec._container import read_head as read_head

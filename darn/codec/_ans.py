@@ -1,7 +1,7 @@
-"""Asymmetric numeral systems (rANS) over bits: a stack of information that is one number, kept in 32-bit words.
+"""Asymmetric numeral systems (rANS) over bits: a stack of bits held as one large integer in 32-bit words.
 
-One state for a whole block and not one for each row: a row then costs no flush of its own, and the loop over symbols
-is compiled (`benchmarks/codec.py` has the figures against vectorised NumPy and the constriction package).
+There is one state per block, not per row, so that rows cost no flush of their own. The loop over symbols is compiled:
+`benchmarks/codec.py` compares it with vectorised NumPy and the constriction package.
 """
 
 import numba
@@ -11,9 +11,9 @@ from darn.nn import sigmoid_table
 
 BITS = 28  # of a probability
 STEP_BITS = 9  # logits are rounded to multiples of 2^-9, at a cost below 1e-7 nats a bit
-REACH = 20  # and clipped to +-20: beyond, a probability is one unit of 2^-28
+REACH = 20  # and clipped to +-20, beyond which the probability is 2^-28
 
-# Probability of a 1 for each rounded logit, and the length in bits of a 1 and of a 0 (for the accounts only).
+# Probability of a 1 for each rounded logit, and the length in bits of a 0 and of a 1 (for the accounts only).
 FREQUENCY = sigmoid_table(STEP_BITS, REACH, BITS)
 LENGTH = np.stack([BITS - np.log2(f.astype(np.float64)) for f in ((1 << BITS) - FREQUENCY, FREQUENCY)])
 
@@ -24,13 +24,13 @@ _SIDE = REACH << STEP_BITS
 def _compiled(f):
     try:
         return numba.njit(nogil=True, cache=True)(f)
-    except RuntimeError:  # nowhere to keep the compiled code: compile in every process
+    except RuntimeError:  # no folder to cache the compiled code in: compile in every process
         return numba.njit(nogil=True)(f)
 
 
 @_compiled
 def _index(a):
-    i = np.floor(np.float64(a) * (1 << STEP_BITS) + 0.5)  # exact: a power of two, and room to spare in float64
+    i = np.floor(np.float64(a) * (1 << STEP_BITS) + 0.5)  # exact: the factor is a power of two
     return np.int64(min(max(i, -_SIDE), _SIDE)) + _SIDE
 
 
@@ -77,19 +77,19 @@ def _pop(s, words, pos, bits, a, frequency, length):
 
 
 class Empty(Exception):
-    """More was asked of the stack than was pushed onto it."""
+    """The stack has fewer bits than a pop needs."""
 
 
 class Ans:
-    """A stack of bits, each pushed and popped under its logit. What is pushed last is popped first."""
+    """A stack of bits, each pushed and popped under its logit; last in, first out."""
 
     def __init__(self):
         self._state, self._words, self._count = np.uint64(_LEAST), np.zeros(1024, np.uint32), 0
 
     def push(self, bits: np.ndarray, logits: np.ndarray) -> float:
-        """Pushes the bits so that `pop` returns them in their order; their length in bits."""
+        """Pushes the bits, so that `pop` returns them in the same order; returns their length in bits."""
         bits, a = np.ascontiguousarray(bits, np.uint8).reshape(-1), np.ascontiguousarray(logits).reshape(-1)
-        room = self._count + bits.size  # a symbol puts out one word at the most
+        room = self._count + bits.size  # a symbol emits at most one word
         if room > self._words.size:
             self._words = np.concatenate([self._words[: self._count], np.zeros(2 * room - self._count, np.uint32)])
         s, count, cost = _push(self._state, self._words, self._count, bits, a, FREQUENCY, LENGTH)
@@ -97,7 +97,7 @@ class Ans:
         return cost
 
     def pop(self, logits: np.ndarray) -> tuple[np.ndarray, float]:
-        """(bits in the shape of their logits, their length in bits); `Empty` where the stack does not hold them."""
+        """Returns (bits in the shape of their logits, their length in bits); raises `Empty` if they are not there."""
         bits = np.empty(logits.shape, np.uint8)
         a = np.ascontiguousarray(logits).reshape(-1)
         s, count, cost = _pop(self._state, self._words, self._count, bits.reshape(-1), a, FREQUENCY, LENGTH)
@@ -108,7 +108,7 @@ class Ans:
 
     @property
     def size(self) -> int:
-        """Bits that could be popped, to within one."""
+        """Number of bits that can be popped, to within one."""
         return 32 * (self._count - 1) + int(self._state).bit_length() - 1
 
     @property
@@ -122,7 +122,7 @@ class Ans:
 
     def to_bytes(self) -> bytes:
         state = int(self._state)
-        # Five to eight bytes: how many, the whole length tells by its remainder modulo four.
+        # Five to eight bytes; the total length modulo four tells how many.
         head = state.to_bytes(-(-state.bit_length() // 8), "little")
         return head + self._words[: self._count].astype("<u4").tobytes()
 

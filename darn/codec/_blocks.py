@@ -1,18 +1,18 @@
-"""A block: rows as one stack of bits, in groups that are coded side by side.
+"""A block: rows coded onto one stack of bits, in groups.
 
-The first rows find an empty stack and are coded with the most probable code, which asks for no bits (at the cost of
-the bits that would have come back). Every later group is as large as the bits on the stack allow.
+The stack is empty at first, so the first rows use the most probable code, which takes no bits from the stack (and gives
+none back). Every later group is as large as the bits on the stack allow.
 """
 
 import numpy as np
 
 from darn.codec._ans import Ans, Empty
-from darn.codec._bytes import Damaged, Reader, varint
+from darn.codec._bytes import MalformedError, Reader, varint
 from darn.codec._stack import Lengths, StackCodec
 
 MOST_ROWS = 1024  # in a group
 BLOCK_BITS = 1 << 23  # of rows, about: a block of MNIST is some ten thousand rows
-LEAST_ROWS = 512  # where memory allows: a block costs some 40 bytes, which 250 frames of a game would feel
+LEAST_ROWS = 512  # if memory allows: a block costs about 40 bytes, too much for only 250 Atari frames
 
 
 def rows_per_block(n_x: int) -> int:
@@ -20,7 +20,7 @@ def rows_per_block(n_x: int) -> int:
 
 
 def encode(codec: StackCodec, x: np.ndarray, mask: np.ndarray | None = None) -> tuple[bytes, Lengths, int]:
-    """(the block's bytes, lengths by layer, rows without bits back). `mask`: see `StackCodec.push`."""
+    """Returns (the block's bytes, lengths by layer, rows without bits back). `mask`: see `StackCodec.push`."""
     ans, lengths, groups = Ans(), Lengths(codec.twin.n_layers), []
     done, size, first = 0, MOST_ROWS if not codec.twin.n_layers else 0, 0
     while done < len(x):
@@ -40,13 +40,13 @@ def encode(codec: StackCodec, x: np.ndarray, mask: np.ndarray | None = None) -> 
         groups.append(2 * len(rows) + (size > 0))
         done += len(rows)
         lengths += found
-        # As many rows as there are bits for, with a tenth to spare; after the first row we know nothing: try one.
+        # As many rows as there are bits for, with a tenth to spare. The first row tells nothing yet: try one.
         size = max(ans.size * len(rows) * 10 // (need * 11), 1) if need > 0 else max(size, 1)
     return _runs(groups) + ans.to_bytes(), lengths, first
 
 
 def decode(codec: StackCodec, data: bytes, rows: int, mask: np.ndarray | None = None) -> np.ndarray:
-    """The rows of a block; `Damaged` where the bytes are not those of a block of so many rows."""
+    """The rows of a block; `MalformedError` if the bytes are not a block of this many rows."""
     reader = Reader(data)
     groups = _groups(reader, rows)
     x = np.empty((rows, codec.twin.n_x), np.uint8)
@@ -59,14 +59,14 @@ def decode(codec: StackCodec, data: bytes, rows: int, mask: np.ndarray | None = 
             x[end - size : end] = codec.pop(ans, size, there, bits_back=bool(bits_back))
             end -= size
     except Empty as e:
-        raise Damaged("the stack ran empty") from e
+        raise MalformedError("the data are too short") from e
     if not ans.empty:
-        raise Damaged("bits are left over")
+        raise MalformedError("there are bits left over")
     return x
 
 
 def _runs(groups: list[int]) -> bytes:
-    """The groups, equal ones told by their number."""
+    """The groups, run-length encoded."""
     runs: list[list[int]] = []
     for g in groups:
         if runs and runs[-1][0] == g:
@@ -86,5 +86,5 @@ def _groups(reader: Reader, rows: int) -> list[int]:
             break
         groups += [g] * count
     if total != rows:
-        raise Damaged("the groups are not those of the rows")
+        raise MalformedError("the groups do not add up to the rows")
     return groups

@@ -1,8 +1,8 @@
-"""Numbers in as few bytes as they need, and a cursor that reads them back."""
+"""Variable-length integers, and a cursor that reads them back."""
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """Seven bits per byte, lowest first; the top bit says that more follow."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -11,19 +11,19 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-class Damaged(Exception):
-    """Bytes that nobody wrote so."""
+class MalformedError(Exception):
+    """Malformed bytes."""
 
 
 class Reader:
-    """Reads from bytes, front to back; `Damaged` at their end."""
+    """Reads bytes from front to back; raises `MalformedError` at the end."""
 
     def __init__(self, data: bytes):
         self._data, self._at = memoryview(data), 0
 
     def take(self, count: int) -> bytes:
         if count > len(self._data) - self._at:
-            raise Damaged("cut short")
+            raise MalformedError("the data are truncated")
         self._at += count
         return bytes(self._data[self._at - count : self._at])
 
@@ -34,11 +34,11 @@ class Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise Damaged("a number without an end")
+        raise MalformedError("a number is too long")
 
     def rest(self) -> bytes:
         return self.take(len(self._data) - self._at)
 
     def done(self) -> None:
         if self._at != len(self._data):
-            raise Damaged("something is left over")
+            raise MalformedError("there are bytes left over")

@@ -1,10 +1,10 @@
-"""The file: a head that says what is in it, blocks that stand alone, and an end with the accounts.
+"""The file: a header, independent blocks, and an end with the accounts.
 
-    head    magic, version, length, fingerprint of the model, columns, rows, notes, model (if it is inside), CRC
-    block   rows, length, CRC of these and the bytes, bytes          (as often as needed)
-    end     0, bits by layer, rows without bits back, CRC
+    header  magic, version, length, fingerprint of the model, columns, rows, notes, embedded model (may be empty), CRC
+    block   rows, length, CRC of these and the data, data          (repeated)
+    end     0, number of hidden layers, bits by layer, rows without bits back, CRC
 
-Numbers are varints, CRCs are zlib's CRC-32 in four bytes, the lowest first.
+Numbers are varints; CRCs are zlib's CRC-32 in four bytes, little-endian.
 """
 
 import json
@@ -13,22 +13,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from darn.codec._bytes import Damaged, Reader, varint
+from darn.codec._bytes import MalformedError, Reader, varint
 from darn.errors import DarnError
 
 MAGIC, VERSION = b"\x93DRN", 1
-_MOST = 1 << 31  # bytes of a head or a block; more than that is damage
+_MOST = 1 << 31  # bytes of a header or a block; a larger length means that the file is damaged
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a compressed file says of itself."""
+    """The header of a compressed file."""
 
     fingerprint: bytes
     n_x: int
     rows: int
-    notes: dict = field(default_factory=dict)  # of the input: names and sizes of images
-    model: bytes = b""  # the model's own bytes where it travels inside
+    notes: dict = field(default_factory=dict)  # about the input, such as names and sizes of images
+    model: bytes = b""  # the embedded model, if there is one
 
     def to_bytes(self) -> bytes:
         notes = zlib.compress(json.dumps(self.notes, separators=(",", ":")).encode(), 9) if self.notes else b""
@@ -39,7 +39,7 @@ class Head:
 
 @dataclass(frozen=True)
 class End:
-    """The accounts: whole bits by layer, and how many rows went without bits back."""
+    """The accounts: bits by layer, rounded, and the number of rows coded without bits back."""
 
     p: tuple[int, ...]
     q: tuple[int, ...]
@@ -68,7 +68,7 @@ class _Source:
     def take(self, count: int) -> bytes:
         data = self._file.read(count)
         if len(data) < count:
-            raise DarnError("the file is cut short: get a whole copy of it")
+            raise DarnError("the file is truncated: get a complete copy of it")
         self.seen += data
         return data
 
@@ -76,12 +76,12 @@ class _Source:
         number = bytearray()
         while not number or number[-1] >= 0x80:
             if len(number) > 8:
-                raise DarnError("the file is damaged where it says how long its parts are: get another copy of it")
+                raise DarnError("the file is damaged: get another copy of it")
             number += self.take(1)
         return Reader(bytes(number)).varint()
 
     def sealed(self) -> bool:
-        """Whether the CRC that follows is that of the bytes seen since the last one."""
+        """Reads a CRC and checks it against the bytes read since the last one."""
         seen = self.seen
         right = int.from_bytes(self.take(4), "little") == zlib.crc32(seen)
         self.seen = b""
@@ -92,33 +92,33 @@ def read_head(file: BinaryIO) -> Head:
     source = _Source(file)
     start = file.read(len(MAGIC) + 1)
     if start[: len(MAGIC)] != MAGIC:
-        raise DarnError("this is not a file that `darn compress` wrote, or its first bytes are damaged")
+        raise DarnError("this is not a compressed darn file, or its first bytes are damaged")
     if len(start) == len(MAGIC):
-        raise DarnError("the file is cut short: get a whole copy of it")
+        raise DarnError("the file is truncated: get a complete copy of it")
     version = start[-1]
     if version > VERSION:
         raise DarnError(
-            f"the file is of format {version} (or damaged), and this darn reads up to {VERSION}: upgrade darn"
+            f"the file has format version {version}, but this darn reads versions up to {VERSION}: upgrade darn"
         )
     source.seen = start
     size = source.varint()
     if size > _MOST:
-        raise DarnError("the file's head is damaged: get another copy of it")
+        raise DarnError("the file's header is damaged: get another copy of it")
     body = Reader(source.take(size))
     if not source.sealed() or version < 1:
-        raise DarnError("the file's head is damaged: get another copy of it")
+        raise DarnError("the file's header is damaged: get another copy of it")
     try:
         fingerprint, n_x, rows = body.take(8), body.varint(), body.varint()
         notes, model = body.take(body.varint()), body.take(body.varint())
         body.done()
         return Head(fingerprint, n_x, rows, json.loads(zlib.decompress(notes)) if notes else {}, model)
-    except (Damaged, zlib.error, ValueError) as e:
-        raise DarnError("the file's head is not as darn writes it, though its checksum is right") from e
+    except (MalformedError, zlib.error, ValueError) as e:
+        raise DarnError("the file's header is malformed although its checksum matches: do not trust this file") from e
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block as it lies in the file; `data` is None where it is damaged."""
+    """A block of the file; `data` is None if it is damaged."""
 
     first_row: int
     rows: int
@@ -126,7 +126,7 @@ class Block:
 
 
 def read_blocks(file: BinaryIO, head: Head) -> Iterator[Block | End]:
-    """The blocks in order, and the end last. DarnError where the way to the next block is lost."""
+    """The blocks in order, then the end. Raises DarnError if the next block cannot be located."""
     source, row = _Source(file), 0
     while True:
         rows = source.varint()
@@ -148,7 +148,7 @@ def read_blocks(file: BinaryIO, head: Head) -> Iterator[Block | End]:
     if not source.sealed():
         raise DarnError("the file's end is damaged: get another copy of it")
     if row != head.rows:
-        raise DarnError(f"the file holds {row:,} rows and not the {head.rows:,} it promises: get another copy of it")
+        raise DarnError(f"the file holds {row:,} rows, but its header says {head.rows:,}: get another copy of it")
     if file.read(1):
-        raise DarnError("there is something after the end of the compressed rows: the file is not as it was written")
+        raise DarnError("there are extra bytes after the end of the compressed rows: get another copy of the file")
     yield End(tuple(numbers[: layers + 1]), tuple(numbers[layers + 1 : -1]), numbers[-1])

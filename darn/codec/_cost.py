@@ -1,4 +1,4 @@
-"""What rounding the weights costs, measured."""
+"""The cost of rounding the weights, measured."""
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ from darn.codec._stack import Evaluator
 from darn.inference.sampling import encode
 from darn.model import Stack
 
-ROWS = 512  # enough: the two lengths are of the same rows and codes, so that their difference has little noise
+ROWS = 512  # enough: both lengths are of the same rows and codes, so their difference has little noise
 
 
 @eqx.filter_jit
@@ -19,7 +19,7 @@ def _float_lengths(model: Stack, x, h):
 
 
 def rounding_cost(model: Stack, twin: Stack, x: np.ndarray) -> float:
-    """Nats a row by which the integer twin's description length exceeds the float model's, same rows, same codes."""
+    """Nats per row by which the integer twin's description length exceeds the float model's, on the same codes."""
     x = x[:ROWS]
     if not len(x):
         return 0.0

@@ -1,4 +1,4 @@
-"""Rows in, a compressed file out, and back: the codec of one model."""
+"""The codec of one model: compresses rows to a file and decompresses them."""
 
 import io
 import os
@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from darn.codec import _blocks
-from darn.codec._bytes import Damaged
+from darn.codec._bytes import MalformedError
 from darn.codec._container import Block, End, Head, block_bytes, read_blocks, read_head
 from darn.codec._stack import BATCH, Lengths, StackCodec
 from darn.codec._twin import fingerprint, twin
@@ -21,43 +21,46 @@ from darn.errors import DarnError
 from darn.model import Stack
 
 Progress = Callable[[int], object]
-# (first row, end) -> which units of these rows are coded; the others are 0 on both sides
+# (first row, end) -> which units of these rows are coded; the others are 0
 Mask = Callable[[int, int], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Accounts:
-    """Where the bytes of a compressed file go. Bits of the whole file."""
+    """Where the bytes of a compressed file go."""
 
     rows: int
     n_x: int
     size: int  # bytes of the file
-    head: int  # bytes of the head, the model inside it included
-    model: int  # bytes of the model inside
-    p: tuple[float, ...]  # bits of each decoder layer, x|h first
-    q: tuple[float, ...]  # bits got back from each encoder layer
-    first: int  # rows without bits back
+    head: int  # bytes of the header, including the embedded model
+    model: int  # bytes of the embedded model
+    p: tuple[float, ...]  # bits spent on each decoder layer, x|h first
+    q: tuple[float, ...]  # bits recovered from each encoder layer
+    first: int  # rows coded without bits back
 
     @property
     def ideal(self) -> float:
-        """Bits that the model asks for along the path taken: log q(h|x) - log p(x,h)."""
+        """The model's own length in bits of the rows and the codes chosen: log q(h|x) - log p(x,h)."""
         return sum(self.p) - sum(self.q)
 
     @property
     def overhead(self) -> float:
-        """Bits beyond that, the model inside left out."""
+        """Bits beyond `ideal`, not counting the embedded model."""
         return 8 * (self.size - self.model) - self.ideal
 
 
 @lru_cache
 def _blas() -> ThreadpoolController:
-    return ThreadpoolController()  # once: it looks through all the libraries that are loaded
+    return ThreadpoolController()  # cached: it searches all loaded libraries
 
 
 class RowCodec:
-    """Compresses rows with a model. The bytes depend on the model and the rows alone, not on batch, threads or device.
+    """Compresses rows with a model. The bytes depend only on the model and the rows, not on batch, threads or device.
 
-    `batch`: rows evaluated at once. `workers`: blocks coded at once.
+    Args:
+        model: a stack without observed context whose layers have an integer twin.
+        batch: rows evaluated at once.
+        workers: blocks coded at once; None takes one per core, at most four.
     """
 
     def __init__(self, model: Stack, *, batch: int = BATCH, workers: int | None = None):
@@ -76,7 +79,20 @@ class RowCodec:
         mask: Mask | None = None,
         progress: Progress | None = None,
     ) -> Accounts:
-        """Writes the rows, `rows` in all, coming in parts of any size."""
+        """Compresses rows into a file.
+
+        Args:
+            file: open for writing bytes.
+            parts: arrays of 0 and 1 with n_x columns, of any number of rows each.
+            rows: the total number of rows in `parts`.
+            notes: anything JSON-compatible to store in the header.
+            model: bytes of a model to embed in the header.
+            mask: which units are coded; None codes all of them.
+            progress: called with the number of rows after each block.
+
+        Returns:
+            Where the bytes went.
+        """
         head = Head(self.fingerprint, self.model.n_x, rows, notes or {}, model).to_bytes()
         file.write(head)
         lengths, first, size, done = Lengths(self.model.n_layers), 0, len(head), 0
@@ -95,7 +111,7 @@ class RowCodec:
             if progress is not None:
                 progress(count)
         if done != rows:
-            raise ValueError(f"{rows} rows were promised, {done} came")
+            raise ValueError(f"expected {rows} rows, got {done}")
         p, q = (tuple(float(v) for v in side) for side in (lengths.p, lengths.q))
         end = End(tuple(map(round, p)), tuple(map(round, q)), first).to_bytes()
         file.write(end)
@@ -110,11 +126,25 @@ class RowCodec:
         mask: Mask | None = None,
         progress: Progress | None = None,
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """(number of the first row, rows) of every block. `keep_going`: damaged blocks are passed over."""
+        """Decompresses a file block by block.
+
+        Args:
+            file: open for reading bytes, just after the header.
+            head: the header, from `read_head`.
+            keep_going: whether to skip damaged blocks.
+            mask: as it was for `write`.
+            progress: called with the number of rows after each block.
+
+        Yields:
+            (number of the first row, rows) of each block.
+
+        Raises:
+            DarnError: if the file was compressed with another model, or is damaged.
+        """
         if head.fingerprint != self.fingerprint or head.n_x != self.model.n_x:
             raise DarnError(
-                f"the file was compressed with another model (fingerprint {head.fingerprint.hex()}, "
-                f"{head.n_x} columns; this one's is {self.fingerprint.hex()}, {self.model.n_x} columns): give that one"
+                f"the file was compressed with another model (fingerprint {head.fingerprint.hex()}, {head.n_x} "
+                f"columns; this one has {self.fingerprint.hex()}, {self.model.n_x} columns): use that model"
             )
         codec = self._stack_codec(min(head.rows, _blocks.rows_per_block(self.model.n_x)))
 
@@ -124,7 +154,7 @@ class RowCodec:
             there = None if mask is None else mask(block.first_row, block.first_row + block.rows)
             try:
                 return block, _blocks.decode(codec, block.data, block.rows, there)
-            except Damaged:
+            except MalformedError:
                 return block, None
 
         blocks = (b for b in read_blocks(file, head) if isinstance(b, Block))
@@ -134,21 +164,21 @@ class RowCodec:
             elif not keep_going:
                 last = block.first_row + block.rows
                 raise DarnError(
-                    f"rows {block.first_row + 1:,} to {last:,} are damaged in the file: get another copy, "
-                    "or take the other rows with --keep-going"
+                    f"rows {block.first_row + 1:,} to {last:,} of the file are damaged: get another copy of it, "
+                    "or keep going and leave them out"
                 )
             if progress is not None:
                 progress(block.rows)
 
     def _stack_codec(self, most_rows: int) -> StackCodec:
-        # No larger than what there is to evaluate: a small file should not pay for a large program. And what fits into
-        # some memory: a frame of a game takes half a million floats.
+        # No larger than the file, which should not pay for a large program, and small enough for memory: an Atari frame
+        # takes half a million floats.
         most = max(min(self.batch, (1 << 25) // self.model.row_floats), 1)
         return StackCodec(self.twin, min(most, next((n for n in (8, 64) if most_rows <= n), most)))
 
     def _in_order(self, f, items):
-        """f of every item, several at once, in their order and with few of them in memory."""
-        # One BLAS thread each: the products are small, and its threads would wait for each other most of the time.
+        """f(item) for every item, in order, several at once, with few of them in memory."""
+        # One BLAS thread each: the products are small, and more threads would mostly wait for each other.
         with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(self.workers) as pool:
             waiting = deque()
             try:
@@ -164,7 +194,7 @@ class RowCodec:
 
 
 def _recut(parts: Iterable[np.ndarray], size: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first row, rows): the same rows in parts of `size`."""
+    """Yields (number of the first row, rows): the same rows in parts of `size`."""
     held: list[np.ndarray] = []
     start = count = 0
     for part in parts:
@@ -180,7 +210,20 @@ def _recut(parts: Iterable[np.ndarray], size: int) -> Iterator[tuple[int, np.nda
 
 
 def compress(model: Stack, X, *, batch: int = BATCH, workers: int | None = None) -> bytes:
-    """Rows (N, n_x) of 0 and 1 as bytes, in the model's own description length."""
+    """Compresses rows to the model's own description length.
+
+    Args:
+        model: a stack without observed context whose layers have an integer twin.
+        X: (N, n_x) of 0 and 1.
+        batch: rows evaluated at once; does not change the result.
+        workers: blocks coded at once; None takes one per core, at most four.
+
+    Returns:
+        The content of a .drn file.
+
+    Raises:
+        DarnError: if the model cannot compress, or X does not fit it.
+    """
     X = _bits(X, model.n_x)
     file = io.BytesIO()
     RowCodec(model, batch=batch, workers=workers).write(file, [X], len(X))
@@ -190,7 +233,21 @@ def compress(model: Stack, X, *, batch: int = BATCH, workers: int | None = None)
 def decompress(
     model: Stack, data: bytes, *, batch: int = BATCH, workers: int | None = None, keep_going: bool = False
 ) -> np.ndarray:
-    """The rows that `compress` was given, as uint8 (N, n_x). `keep_going`: without those of damaged blocks."""
+    """Restores the rows that `compress` was given.
+
+    Args:
+        model: the model that the rows were compressed with.
+        data: what `compress` returned.
+        batch: rows evaluated at once; may differ from the one used to compress.
+        workers: blocks decoded at once; None takes one per core, at most four.
+        keep_going: whether to leave out the rows of damaged blocks instead of raising an error.
+
+    Returns:
+        (N, n_x) uint8.
+
+    Raises:
+        DarnError: if the data are damaged or of another model.
+    """
     file = io.BytesIO(data)
     head = read_head(file)
     codec = RowCodec(model, batch=batch, workers=workers)
@@ -199,7 +256,14 @@ def decompress(
 
 
 def inspect(data: bytes) -> Accounts:
-    """Where the bytes of a compressed file go; needs no model."""
+    """Says where the bytes of a compressed file go; needs no model.
+
+    Args:
+        data: what `compress` returned.
+
+    Returns:
+        Sizes of the file and its parts, and bits by layer.
+    """
     file = io.BytesIO(data)
     head = read_head(file)
     size = file.tell()
@@ -211,7 +275,7 @@ def inspect(data: bytes) -> Accounts:
 def _bits(X, n_x: int) -> np.ndarray:
     X = np.asarray(X)
     if X.ndim != 2 or X.shape[1] != n_x:
-        raise DarnError(f"the model is over rows of {n_x} columns, but the array has the shape {X.shape}")
+        raise DarnError(f"the model takes rows of {n_x} columns, but the array has shape {X.shape}")
     if X.dtype.kind not in "biuf" or ((X != 0) & (X != 1)).any():
-        raise DarnError("the rows must be of 0 and 1: make them binary first")
+        raise DarnError("the rows must be 0 and 1: make them binary first")
     return X.astype(np.uint8)

@@ -1,11 +1,11 @@
-"""Bits-back coding of rows with a stack, layer by layer, many rows side by side.
+"""Bits-back coding of rows with a model, layer by layer, many rows at once.
 
-To push x: pop h from q(h|x), which takes bits off the stack; push x under p(x|h) and h under p(h). To pop x, the same
-backwards: the bits that chose h come back. The net length is log q(h|x) - log p(x,h), Eq. (15). With several layers
-and nearest parents the layers take turns (Bit-Swap: few bits need to be there at the start); with skip connections all
-of q is popped first.
+To push x: pop h from q(h|x), which takes bits off the stack; push x under p(x|h) and h under p(h). To pop x, do the
+reverse: the bits that chose h are pushed back. The net length is log q(h|x) - log p(x,h), Eq. (15). With several layers
+and nearest parents, pops and pushes alternate (Bit-Swap: few initial bits are needed); with skip connections all of q
+is popped first.
 
-Rows are coded side by side, unit after unit, so that an autoregressive layer is decoded for all of them at once.
+Each unit is coded for all rows before the next one, so that an autoregressive layer decodes all rows at once.
 """
 
 import contextlib
@@ -40,14 +40,14 @@ def _context(stack: Stack, side: str, l: int, x, h):
 
 
 def _over_rows(f, stack: Stack, n: int, inputs):
-    """f of each of n rows of bits; the results' rows last, since units are coded one after the other."""
+    """f of each of n rows of bits; rows are the last axis of the results, since units are coded one by one."""
     inputs = jax.tree.map(lambda v: v.astype(dtype_of(stack)), inputs)
-    return jax.vmap(f, out_axes=-1, axis_size=n)(*inputs)  # a prior has rows, but no inputs that would tell how many
+    return jax.vmap(f, out_axes=-1, axis_size=n)(*inputs)  # a prior has no inputs that would give the number of rows
 
 
 @eqx.filter_jit
 def _logits(stack: Stack, side: str, l: int, n: int, *inputs):
-    """All logits of conditional l, its own y being given."""
+    """All logits of conditional l, for a known y."""
     return _over_rows(
         lambda y, x, h: _layer(stack, side, l).logits(y, _context(stack, side, l, x, h)), stack, n, inputs
     )
@@ -60,7 +60,7 @@ def _start(stack: Stack, side: str, l: int, n: int, *inputs):
 
 
 class Evaluator:
-    """The twin's logits for any number of rows, `batch` at a time: its size changes no bit of them."""
+    """The twin's logits for any number of rows, `batch` at a time; the batch size does not change them."""
 
     def __init__(self, twin: Stack, batch: int = BATCH):
         self.twin, self.batch = twin, batch
@@ -68,26 +68,26 @@ class Evaluator:
 
     @contextlib.contextmanager
     def _exactly(self) -> Iterator[None]:
-        # No TF32 on an accelerator, and float64 where the twin is in it.
+        # No TF32 on an accelerator, and float64 if the twin uses it.
         with jax.default_matmul_precision("highest"), jax.enable_x64(self._dtype == "float64"):
             yield
 
     def _rows(self, f, side: str, l: int, n: int, *inputs) -> Any:
-        """What f gives for n rows, which are along the last axis."""
+        """f of n rows; rows are the last axis of the result."""
         program = partial(f, self.twin, side, l, self.batch)
         return map_rows(program, n, self.batch, *inputs, out_axis=-1)
 
     def logits(self, side: str, l: int, y: Bits, x: Bits | None, h: tuple[Bits, ...]) -> np.ndarray:
-        """(units, rows): the logits of p(y|h) or q(y|x,h), y being known."""
+        """(units, rows): the logits of p(y|h) or q(y|x,h) for a known y."""
         with self._exactly():
             return self._rows(_logits, side, l, len(y), y, x, h)
 
     def walk(self, side: str, l: int, rows: int, x: Bits | None, h: tuple[Bits, ...], choose: Choose) -> Bits:
-        """(rows, units): y decided along the layer's chain, for all rows at once."""
+        """(rows, units): y, decided along the layer's chain for all rows at once."""
         layer = _layer(self.twin, side, l)
 
         def decide(decided, units, a):
-            # What is popped along the chain was pushed all at once, in the order of the units.
+            # The bits popped here were pushed all at once, in the order of the units.
             count = np.size(units)
             if not np.array_equal(np.ravel(units), np.arange(decided, decided + count)):
                 raise TypeError(f"on the host, {type(layer).__name__}.walk must decide the units in order")
@@ -100,7 +100,7 @@ class Evaluator:
 
 
 class Lengths:
-    """Bits spent on each decoder layer and got back from each encoder layer."""
+    """Bits spent on each decoder layer and recovered from each encoder layer."""
 
     def __init__(self, n_layers: int):
         self.p, self.q = np.zeros(n_layers + 1), np.zeros(n_layers)
@@ -111,12 +111,12 @@ class Lengths:
 
 
 class StackCodec:
-    """Pushes rows onto a stack of bits and pops them again."""
+    """Pushes rows onto a stack of bits and pops them."""
 
     def __init__(self, twin: Stack, batch: int = BATCH):
         self.twin, self.evaluate = twin, Evaluator(twin, batch)
 
-    # Code of one conditional, given the layers known so far; `h` begins at h^1 in the calls of both sides.
+    # One conditional, given the layers known so far; `h` begins at h^1 for both p and q.
 
     def _push(self, ans: Ans, side: str, l: int, y: Bits, x, h, mask: Bits | None = None) -> float:
         a = self.evaluate.logits(side, l, y, x, h)
@@ -138,16 +138,26 @@ class StackCodec:
         return self.evaluate.walk(side, l, rows, x, h, choose), total
 
     def most_probable(self, x: Bits) -> tuple[Bits, ...]:
-        """The code that takes no bits: every unit of q(h|x) at its more probable value."""
+        """The code with every unit of q(h|x) at its more probable value; it takes no bits from the stack."""
         h: tuple[Bits, ...] = ()
         for k in range(self.twin.n_layers):
             h = (*h, self.evaluate.walk("q", k, len(x), x, h, lambda _, a: (a > 0).astype(np.uint8)))
         return h
 
     def push(self, ans: Ans, x: Bits, mask: Bits | None = None, *, bits_back: bool = True) -> tuple[Lengths, int]:
-        """(lengths, how many bits had to be on the stack). `Empty` where they were not: `ans` is then spoilt.
+        """Pushes rows.
 
-        `mask`: False for units of x that are not coded; they are 0.
+        Args:
+            ans: the stack of bits.
+            x: (rows, n_x).
+            mask: (rows, n_x), False for units of x that are not coded; they must be 0.
+            bits_back: whether to sample the code from bits on the stack; otherwise it is the most probable one.
+
+        Returns:
+            The lengths, and how many bits had to be on the stack.
+
+        Raises:
+            Empty: if there were too few bits on the stack, which is then unusable.
         """
         L, found = self.twin.n_layers, Lengths(self.twin.n_layers)
         before, need = ans.size, 0
@@ -157,14 +167,14 @@ class StackCodec:
             if bits_back:
                 y, found.q[k] = self._pop(ans, "q", k, len(x), x, h)
                 h, need = (*h, y), max(need, before - ans.size)
-            if not late:  # the layer below has been made use of: it can go
+            if not late:  # the layer below is no longer needed as a parent
                 found.p[k] = self._push(ans, "p", k, (x, *h)[k], None, _given(h, k), None if k else mask)
         for l in range(0 if late else L, L + 1):
             found.p[l] = self._push(ans, "p", l, (x, *h)[l], None, _given(h, l), None if l else mask)
         return found, need
 
     def pop(self, ans: Ans, rows: int, mask: Bits | None = None, *, bits_back: bool = True) -> Bits:
-        """The rows that `push` pushed, the stack being as it was before."""
+        """The rows that `push` pushed; restores the stack to its state before."""
         L = self.twin.n_layers
         known: tuple[Bits, ...] = ()  # layers l + 1 and up
         early = bits_back and not self.twin.skip
@@ -180,10 +190,10 @@ class StackCodec:
         return known[0]
 
     def _give_back(self, ans: Ans, k: int, layers: tuple[Bits, ...]) -> None:
-        """Pushes h^(k+1) under q, the bits that once chose it."""
+        """Pushes h^(k+1) under q, which restores the bits that chose it."""
         self._push(ans, "q", k, layers[k + 1], layers[0], layers[1 : k + 1])
 
 
 def _given(h: tuple[Bits, ...], l: int) -> tuple[Bits, ...]:
-    """h for decoder[l], which sees the layers above l alone."""
+    """h for decoder[l], which sees only the layers above l."""
     return tuple(y if k >= l else y[:, :0] for k, y in enumerate(h))

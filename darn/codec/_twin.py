@@ -13,9 +13,19 @@ from darn.nn import ARITHMETICS, Arithmetic, TooCoarse, bits
 
 
 def twin(model: Stack) -> Stack:
-    """The integer twin of a stack whose layers have one."""
+    """The integer twin of a stack.
+
+    Args:
+        model: a stack without observed context whose layers have an integer twin.
+
+    Returns:
+        A stack of the same classes, with rounded weights.
+
+    Raises:
+        DarnError: if the model has a context, layers without a twin, or weights too large for exact sums.
+    """
     if model.n_context:
-        raise DarnError("the codec is for models without an observed context, and this one was trained with one")
+        raise DarnError("the codec is for models without an observed context, but this one was trained with labels")
     n = (model.n_x, *model.n_h)
     above = [n[l + 1 :] if model.skip else n[l + 1 : l + 2] for l in range(len(n))]
     below = [n[: k + 1] if model.skip else n[k : k + 1] for k in range(model.n_layers)]
@@ -27,7 +37,7 @@ def twin(model: Stack) -> Stack:
                 return Stack(tuple(decoder), tuple(encoder), model.skip, model.n_context)
             except TooCoarse:
                 continue
-    raise DarnError("the model's weights are too large for exact sums: train it again with weight decay")
+    raise DarnError("the model's weights are too large for exact sums: train it with weight decay")
 
 
 def _conditional(part: Conditional, n: int, arithmetic: Arithmetic) -> Conditional:
@@ -38,12 +48,12 @@ def _conditional(part: Conditional, n: int, arithmetic: Arithmetic) -> Condition
 
 
 def dtype_of(twin: Stack) -> str:
-    """float32 or float64: what the twin computes in."""
+    """The float type of the twin: float32 or float64."""
     return str(jax.tree.leaves(eqx.filter(twin, eqx.is_inexact_array))[0].dtype)
 
 
 def fingerprint(model: Stack, twin: Stack) -> bytes:
-    """Eight bytes that tell models apart: the structure and every number that coding depends on."""
+    """Eight bytes that identify a model: a hash of its structure and of every number that coding depends on."""
     digest = hashlib.sha256(describe(model)[0].encode())
     for leaf in jax.tree.leaves(eqx.filter(twin, eqx.is_array)):
         digest.update(np.asarray(leaf).astype("<f8").tobytes())

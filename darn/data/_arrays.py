@@ -34,26 +34,26 @@ def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
     """All arrays of a .npy (under the one name "all") or .npz; never unpickles, which could run code."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy grumbles about headers written by Python 2
+            warnings.simplefilter("ignore")  # NumPy warns about headers written by Python 2
             found = np.load(io.BytesIO(data), allow_pickle=False)
             return {WHOLE: found} if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
     except BROKEN as e:
         if "allow_pickle" in str(e):
-            raise DarnError(f"{what} holds Python objects (or is no NumPy file): save it as plain numbers.") from None
-        raise DarnError(f"{what} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}.") from None
+            raise DarnError(f"{what} holds Python objects, or is not a NumPy file: save it as numbers.") from None
+        raise DarnError(f"{what} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
 
 
 def read_array(path: str | Path) -> np.ndarray:
-    """The one array of a .npy, NaN and all, unchecked."""
+    """The array of a .npy, unchecked, including NaN."""
     return open_arrays(read_bytes(path), str(path))[WHOLE]
 
 
 def map_array(path: Path) -> np.ndarray:
-    """A .npy on disk, read where it is looked at."""
+    """A memory-mapped .npy."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except BROKEN as e:
-        raise DarnError(f"{path} is not a readable NumPy file, it may be cut short or damaged: {flat(e)}.") from None
+        raise DarnError(f"{path} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
 
 
 def flat(e: Exception) -> str:
@@ -61,7 +61,7 @@ def flat(e: Exception) -> str:
 
 
 def role(key: str) -> tuple[str, str]:
-    """(split, kind) of an array's name: train, train_data, X_train; train_label, y_train; train_context."""
+    """Returns (split, kind) of an array's name: train, train_data, X_train; train_label, y_train; train_context."""
     words = [w for w in re.split(r"[_\W]+", key.lower()) if w]
     kind = "X"
     for names, named in ((("label", "labels", "y", "target"), "labels"), (("context",), "context")):
@@ -73,9 +73,9 @@ def role(key: str) -> tuple[str, str]:
 
 
 def read_arrays(path: Path, data: bytes, what: str, only: str | None = None) -> Raw:
-    """A .npy, or a .npz by the names of its arrays; those of the packed sets carry `n`, their columns.
+    """Reads a .npy, or a .npz by the names of its arrays; packed sets also store `n`, the number of columns.
 
-    only: the name of one array to take instead, where it is not that of a split.
+    `only` names a single array to read, if it is not named after a split.
     """
     arrays = open_arrays(data, what)
     n = arrays.pop("n", None)
@@ -110,7 +110,7 @@ def read_arrays(path: Path, data: bytes, what: str, only: str | None = None) -> 
 
 
 def unpack(X: np.ndarray, n, what: str) -> np.ndarray:
-    """Undoes np.packbits where `n` says so: bytes in rows of ceil(n / 8)."""
+    """Undoes np.packbits if `n` is given and rows have ceil(n / 8) bytes."""
     if n is None or X.dtype != np.uint8 or X.ndim != 2:
         return X
     if n.shape != () or n.dtype.kind not in "iu" or int(n) < 1:

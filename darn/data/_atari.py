@@ -1,4 +1,4 @@
-"""Edge frames of Atari games: reading recordings, and their two ways of being divided."""
+"""Edge frames of Atari games: reading recordings, and their two kinds of split."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_atari(name: str) -> bool:
 
 
 def paths(game: str) -> tuple[Path, Path]:
-    """Where a game's frames and their episodes lie."""
+    """The files of a game's frames and episodes."""
     folder = data_dir() / "atari"
     return folder / f"{game}.npy.xz", folder / f"{game}.episode.npz"
 
@@ -51,7 +51,7 @@ def describe(name: str) -> dict:
 
 
 def parse(name: str) -> tuple[str, bool]:
-    """(game, whether split by episode)."""
+    """Returns (game, whether it is split by episode)."""
     rest = name.removeprefix("atari/")
     return rest.removesuffix(EPISODES), rest.endswith(EPISODES)
 
@@ -59,9 +59,9 @@ def parse(name: str) -> tuple[str, bool]:
 def order_of(episode: np.ndarray, by_episode: bool) -> dict[str, np.ndarray]:
     """The frames of each split, by number.
 
-    The paper's: all frames shuffled, the last tenth (10,000 of 100,000) for testing; of the others we keep a
-    twentieth (5,000) for choices. Test frames then come from the same games as training frames. By episode: whole
-    games are shuffled and dealt out until a split has as many frames.
+    The paper's: all frames are shuffled, and the last tenth (10,000 of 100,000) is for testing; of the others we keep a
+    twentieth (5,000) for validation. Test frames then come from the same games as training frames. By episode: whole
+    games are shuffled and assigned until a split has as many frames.
     """
     n = len(episode)
     rng = np.random.RandomState(2014)  # its stream is frozen: the same split under every NumPy
@@ -71,7 +71,7 @@ def order_of(episode: np.ndarray, by_episode: bool) -> dict[str, np.ndarray]:
         return dict(zip(SPLITS, np.split(order, [n - held - test, n - test])))
     games, count = np.unique(episode, return_counts=True)
     deal = rng.permutation(len(games))
-    before = np.cumsum(count[deal]) - count[deal]  # frames dealt out before each game
+    before = np.cumsum(count[deal]) - count[deal]  # frames assigned before each game
     split = np.where(before < n // 10, 2, np.where(before < n // 10 + n // 20, 1, 0))
     of_game = np.empty(len(games), int)
     of_game[deal] = split
@@ -80,7 +80,7 @@ def order_of(episode: np.ndarray, by_episode: bool) -> dict[str, np.ndarray]:
 
 
 def load(name: str, *, memory: int | None = None) -> Splits:
-    """A game's recorded frames in three splits, bits packed; memory-mapped where they would fill half the memory."""
+    """A game's recorded frames in three splits, packed; memory-mapped if they would fill half the memory."""
     game, by_episode = parse(name)
     path, beside = paths(game)
     try:
@@ -100,7 +100,7 @@ def load(name: str, *, memory: int | None = None) -> Splits:
     try:
         _deal(path, order, parts, len(episode))
     except (OSError, ValueError, EOFError, lzma.LZMAError):
-        raise DarnError(f"{path} is damaged or no recording of frames: delete it and record {game} again") from None
+        raise DarnError(f"{path} is damaged or not a recording: delete it and record {game} again") from None
     if not all(len(p) for p in parts.values()):
         raise DarnError(f"{path} has {len(episode)} frames, too few for train, valid and test: record more")
     source = f"{game}, {len(episode)} frames of {len(np.unique(episode))} games"
@@ -109,7 +109,7 @@ def load(name: str, *, memory: int | None = None) -> Splits:
 
 
 def _room(n: int, mapped: bool) -> np.ndarray:
-    """Room for n packed frames, in memory or in an unnamed file that goes when the process does."""
+    """Room for n packed frames, in memory or in an unnamed file that disappears with the process."""
     if not mapped or not n:
         return np.empty((n, BYTES), np.uint8)
     with tempfile.TemporaryFile(prefix="darn-") as f:
@@ -118,7 +118,7 @@ def _room(n: int, mapped: bool) -> np.ndarray:
 
 
 def _deal(path: Path, order: dict[str, np.ndarray], parts: dict[str, np.ndarray], n: int) -> None:
-    """Reads the recording from front to back and puts every frame into its place."""
+    """Reads the recording from front to back and puts every frame into its position."""
     where = np.empty((n, 2), np.int64)
     for k, s in enumerate(SPLITS):
         where[order[s]] = np.stack([np.full(len(order[s]), k), np.arange(len(order[s]))], axis=1)

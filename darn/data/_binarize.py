@@ -1,4 +1,4 @@
-"""From checked values to Rows: the four ways of making intensities binary."""
+"""From checked values to Rows: the four ways of binarising intensities."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def check_options(binarize, threshold, seed) -> None:
 
 
 def full_scale(raw: Raw, binarize: str | None, threshold: float) -> int | None:
-    """None where all values are bits; else what stands for full intensity, 1 or 255, in all splits alike.
+    """None if all values are bits; otherwise the value of full intensity, 1 or 255, the same in all splits.
 
-    Runs before any shuffling, so that a refusal names the row of the user's file.
+    Runs before any shuffling, so that error messages name the row of the user's file.
     """
     parts = {raw.label(split): part.X for split, part in raw.parts.items()}
     bad = {what: _check.not_bit(X) for what, X in parts.items()}
@@ -58,13 +58,13 @@ def full_scale(raw: Raw, binarize: str | None, threshold: float) -> int | None:
 
 
 def to_rows(part: Part, split: str, full: int | None, binarize: str | None, threshold: float, seed: int) -> Rows:
-    """One split as Rows. `full` is from `full_scale`; bits stay what they are under every mode."""
+    """One split as Rows. `full` is from `full_scale`; bits are unchanged in every mode."""
     X, n = part.X, part.X.shape[1]
     grey = full is not None and (binarize == "intensity" or (binarize == "dynamic" and split == "train"))
     if full is None:
         values = pack(X)
     elif grey:
-        # a byte a value: fractions are rounded to the nearest of 256 levels
+        # one byte per value: fractions are rounded to the nearest of 256 levels
         values = X.astype(np.uint8) if full == 255 else np.rint(X * 255.0).astype(np.uint8)
     elif binarize == "threshold":
         values = pack(X / float(full) >= threshold)
@@ -76,8 +76,8 @@ def to_rows(part: Part, split: str, full: int | None, binarize: str | None, thre
 def draw(X: np.ndarray, full: int, split: str, seed: int) -> np.ndarray:
     """Packed bits, each 1 with its intensity as probability: 0 and full scale never change.
 
-    RandomState's stream is frozen, so the same seed gives the same test set under every NumPy. Each split has
-    a stream of its own: one can be read without the others. In pieces, to hold few floats at a time.
+    RandomState's stream is frozen, so the same seed gives the same test set with every NumPy version. Each split has
+    its own stream, so that it can be read without the others. In pieces, to hold few floats at a time.
     """
     rng = np.random.RandomState([seed, {"train": 0, "valid": 1}.get(split, 2)])
     step = max(1, 2**22 // X.shape[1])

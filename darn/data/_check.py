@@ -1,4 +1,4 @@
-"""Refusals: each says in one sentence what is wrong, where it is first seen, and what to do."""
+"""Checks of values: each error says in one sentence what is wrong, where it first occurs, and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHOICES = "threshold, static, dynamic or intensity"
 
 
 def matrix(X, what: str, columns=None) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Rows by columns of finite real numbers, and the image shape where each row came as an image."""
+    """An (N, n) array of finite real numbers, and the image shape if each row was an image."""
     if hasattr(X, "toarray"):  # a scipy sparse matrix
         X = X.toarray()
     try:
@@ -27,11 +27,11 @@ def matrix(X, what: str, columns=None) -> tuple[np.ndarray, tuple[int, int] | No
     }
     if X.dtype.kind not in "biuf":
         held = kinds.get(X.dtype.kind, f"values of type {X.dtype}")
-        raise DarnError(f"{what} holds {held}: only numbers can be read, 0 and 1 best.")
+        raise DarnError(f"{what} holds {held}: only numbers can be read, preferably 0 and 1.")
     if X.ndim not in (2, 3):
         hint = "; a single row is X.reshape(1, -1)" if X.ndim == 1 else ""
         raise DarnError(
-            f"{what} is {X.ndim}-D with shape {X.shape}: give rows by columns, or images as (N, height, width){hint}."
+            f"{what} is {X.ndim}-D with shape {X.shape}: give rows x columns, or images as (N, height, width){hint}."
         )
     if len(X) == 0:
         raise DarnError(f"{what} has no rows (shape {X.shape}): give at least one.")
@@ -80,15 +80,15 @@ def check_bits(X: np.ndarray, what: str, columns=None) -> None:
 
 
 def check_stray_column(X: np.ndarray, bad: np.ndarray, said: str) -> None:
-    """Refuses one column of whole numbers among columns of bits: a label or a row number left in the table.
+    """Refuses one column of integers among columns of bits: a label or a row number left in the table.
 
-    Checked also where `binarize` is given: scaling by the label's largest value would silently turn all the
-    other columns to zeros.
+    Also checked if `binarize` is given: scaling by the label's largest value would silently turn all other columns to
+    zeros.
     """
     stray = np.flatnonzero(bad.any(axis=0))
     if len(stray) != 1 or X.shape[1] < 2:
         return
-    v = X[:, stray[0]].astype(float)  # the differences of bytes would wrap round
+    v = X[:, stray[0]].astype(float)  # differences of bytes would wrap around
     if (v != np.floor(v)).any():
         return
     if len(v) > 2 and (np.diff(v) == 1).all():
@@ -101,7 +101,7 @@ def check_stray_column(X: np.ndarray, bad: np.ndarray, said: str) -> None:
 
 
 def scale(X: np.ndarray) -> int | None:
-    """The value that stands for full intensity, 1 or 255; None where the values fit neither."""
+    """The value of full intensity, 1 or 255; None if the values fit neither."""
     low, high = X.min(), X.max()
     if low < 0 or high > 255:
         return None
@@ -115,7 +115,7 @@ def number(v) -> str:
 
 
 def check_lengths(rows: int, **extras) -> None:
-    """Context and labels, where given, come one for each row."""
+    """Checks that context and labels, if given, have one entry per row."""
     for name, extra in extras.items():
         if extra is not None and len(extra) != rows:
             raise DarnError(f"the {name} has {len(extra)} rows but the data have {rows}: give one for each row.")
@@ -124,4 +124,4 @@ def check_lengths(rows: int, **extras) -> None:
 def check_width(width: int, n: int | None, what: str, labels=None) -> None:
     if n is not None and width != n:
         beside = "" if labels is None else f" beside its label (column {labels})"
-        raise DarnError(f"{what} has {width} columns{beside} but {n} are wanted: give rows of {n} columns{beside}.")
+        raise DarnError(f"{what} has {width} columns{beside}, but {n} are needed: give rows of {n} columns{beside}.")

@@ -1,4 +1,4 @@
-"""From a table's columns to rows of numbers: which are left out, which are labels or weights, what others become."""
+"""From a table's columns to rows of numbers: dropped columns, labels, weights, and the encoding of the others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from darn.errors import DarnError
 
 @dataclass(frozen=True)
 class Columns:
-    """What to make of a table's columns, where they are not simply bits.
+    """How to read a table's columns that are not bits.
 
     Attributes:
-        categorical: "auto", or the columns to take as categories: names between commas, or a sequence of names.
+        categorical: "auto", or the categorical columns: comma-separated names, or a sequence of names.
         drop: the columns to leave out, likewise.
-        weights: the column that says how much each row counts.
-        delimiter: between the cells of a text table; None to find it out.
-        schema: a model's own, so that new rows are read as its training rows were.
+        weights: the column of row weights.
+        delimiter: between the cells of a text table; None detects it.
+        schema: a model's schema, so that new rows are encoded as its training rows were.
     """
 
     categorical: str | Sequence[str] | None = None
@@ -42,12 +42,12 @@ class Columns:
 
     @property
     def takes_words(self) -> bool:
-        """Whether the table is to be read as text, not as a matrix of numbers."""
+        """Whether the table must be read as text, not as a matrix of numbers."""
         return any(v is not None for v in (self.categorical, self.drop, self.weights, self.schema))
 
 
 def listed(names: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """The names of columns in "a,b" or ["a", "b"]; one that has a comma stands alone, or in quotes as in a CSV."""
+    """The column names in "a,b" or ["a", "b"]; a name with a comma must be quoted, as in CSV, or given alone."""
     found: list[str] = []
     for item in [names] if isinstance(names, str) else names or ():
         words = [item] if item in known else next(csv.reader([item], skipinitialspace=True), [])
@@ -56,7 +56,7 @@ def listed(names: str | Sequence[str] | None, known: Sequence[str]) -> list[str]
 
 
 def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -> Raw:
-    """A table in the bytes of a file, as numbers."""
+    """A table, from the bytes of a file, as numbers."""
     if path.suffix.lower() in PARQUET or columns.takes_words:
         return _words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
     text = _text_table.open_text(path, data, what, columns.delimiter)
@@ -90,7 +90,7 @@ def _words(table: Table, path: Path, what: str, labels, columns: Columns) -> Raw
     out = {label, weigh, *(index(n, "drop") for n in dropped)}
     kept = [i for i in range(len(names)) if i not in out]
     if not kept:
-        raise DarnError(f"{what}: no column is left to model.")
+        raise DarnError(f"{what}: no column is left to model; drop fewer columns.")
     found = {
         "labels": None if label is None else cells[:, label].astype(str),
         "weights": None if weigh is None else _weights(cells[:, weigh], names[weigh], what),
@@ -116,5 +116,5 @@ def _source(path: Path, layout: Layout) -> str:
 def _weights(cells: np.ndarray, name: str, what: str) -> np.ndarray:
     weights = floats(cells, name, what)
     if (weights < 0).any() or not weights.any():
-        raise DarnError(f"{what}: the weights in column {name!r} must be 0 or more, and some of them more.")
+        raise DarnError(f"{what}: the weights in column {name!r} must not be negative or all zero.")
     return weights.astype(np.float32)

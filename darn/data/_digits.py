@@ -1,4 +1,4 @@
-"""The 8x8 digits that come with scikit-learn: a small set that needs no download."""
+"""The 8x8 digits of scikit-learn: a small set that needs no download."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ABOUT = "8x8 handwritten digits of scikit-learn (UCI Optdigits), divided 1297/20
 
 
 def read_digits() -> Raw:
-    """Ink 0..16 as fractions of 16; threshold 0.5 is a value of at least 8."""
+    """Grey levels 0..16 as fractions of 16; a threshold of 0.5 is a value of at least 8."""
     from sklearn.datasets import load_digits
 
     X, y = map(np.asarray, load_digits(return_X_y=True))

@@ -1,4 +1,4 @@
-"""Fetches the public files of a set, checks them, and packs them into one npz."""
+"""Downloads the public files of a set, checks them, and packs them into one npz."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from darn.errors import DarnError
 from darn.files import atomic
 
 TIMEOUT = 60  # seconds without an answer
-LIMIT = 1 << 28  # bytes of one file, packed or unpacked: the largest known has 78 million
+LIMIT = 1 << 28  # bytes of one file, compressed or not: the largest known set has 78 million
 TOO_LARGE = f"it is larger than {LIMIT >> 20} MiB"
 
 Arrays = dict[str, np.ndarray]
 
 
 def download(name: str, known: Known, path: Path) -> Arrays:
-    """The set's arrays from its public addresses, written to `path` too: whole or not at all."""
+    """Downloads a set and also writes it to `path`, atomically; returns its arrays."""
     files = {key: fetch(name, file, path) for key, file in known.files.items()}
     arrays = CONVERT[known.form](known, files)
     if not is_content(known, arrays):
-        raise DarnError(f"{name} was downloaded but its rows are not the expected ones: please report this.")
+        raise DarnError(f"{name} was downloaded, but its rows are not the expected ones: please report this.")
     try:
         with atomic(path) as temporary, open(temporary, "wb") as f:
             np.savez_compressed(f, **arrays)  # pyright: ignore[reportArgumentType]
     except DarnError as e:
         reason = getattr(e.__cause__, "strerror", e)
         raise DarnError(
-            f"{name} was downloaded but cannot be written to {path.parent} ({reason}): set DARN_DATA to "
-            "a folder that can be written."
+            f"{name} was downloaded, but cannot be written to {path.parent} ({reason}): set DARN_DATA to "
+            "a writable folder."
         ) from None
     return arrays
 
@@ -61,13 +61,13 @@ def fetch(name: str, file: File, path: Path) -> bytes:
             return data
         failed.append(f"{url} sent a file with the wrong checksum")
     raise DarnError(
-        f"{name} is not here as {path} and could not be downloaded, {'; '.join(failed)}: try again with a "
-        "network, or set DARN_DATA to a folder that has it."
+        f"{name} is not at {path} and could not be downloaded, {'; '.join(failed)}: try again with a "
+        "network connection, or set DARN_DATA to a folder that has it."
     )
 
 
 def why(e: Exception) -> str:
-    """The reason of a failed download in a few words; urllib3 puts it inside another error, behind an object's name."""
+    """The reason of a failed download in a few words; urllib3 wraps it in another error, after an object's name."""
     inner = str(getattr(e.args[0] if e.args else None, "reason", ""))
     return " ".join((inner.partition(": ")[2] or str(e) or type(e).__name__).split())[:100]
 
@@ -75,12 +75,12 @@ def why(e: Exception) -> str:
 def retrieve(url: str, folder: Path) -> Path:
     """Downloads one file into a folder, by pooch.
 
-    Its checksum is looked at later: pooch knows neither git's nor that of what a .gz file holds.
+    The checksum is checked later: pooch supports neither git blob ids nor checksums of unpacked .gz content.
     """
     import pooch
 
-    pooch.get_logger().setLevel("ERROR")  # what is downloaded has been said, and sums are our own affair
-    # No redirection, which might lead away from https.
+    pooch.get_logger().setLevel("ERROR")  # the download is already announced, and checksums are checked here
+    # No redirects, which might lead away from https.
     get = pooch.HTTPDownloader(timeout=TIMEOUT, allow_redirects=False)
 
     def limited(url: str, output_file, pool) -> None:
@@ -92,7 +92,7 @@ def retrieve(url: str, folder: Path) -> Path:
 
 
 class Limited:
-    """A file that refuses to grow beyond `LIMIT`."""
+    """A file that cannot grow beyond `LIMIT`."""
 
     def __init__(self, file: BinaryIO):
         self.file, self.size = file, 0
@@ -108,7 +108,7 @@ class Limited:
 
 
 def unpacked(path: Path) -> bytes:
-    """The bytes of a file; of a .gz file, of what it holds."""
+    """The bytes of a file, decompressed if it is a .gz."""
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as f:
         data = f.read(LIMIT + 1)
     if len(data) > LIMIT:
@@ -131,7 +131,7 @@ def is_content(known: Known, arrays: Arrays) -> bool:
 
 
 def content_id(arrays: Arrays) -> str:
-    """sha256 of each split's rows, sorted; a label counts as a last byte of its row."""
+    """sha256 of each split's rows, sorted; a label is appended to its row as a byte."""
     digest = hashlib.sha256()
     for split in ("train", "valid", "test"):
         if split not in arrays:
@@ -153,7 +153,7 @@ def debd_text(packed: np.ndarray, n: int) -> bytes:
     return text.tobytes()
 
 
-# From files to arrays. The bytes have been checked, so these parse without further questions.
+# From files to arrays. The bytes have been checked, so these functions parse without checks.
 
 
 def pack_splits(known: Known, splits: dict[str, np.ndarray]) -> Arrays:
@@ -181,8 +181,8 @@ def from_made(known: Known, files: dict[str, bytes]) -> Arrays:
 
 
 def from_libsvm(known: Known, files: dict[str, bytes]) -> Arrays:
-    """w6a, shuffled and cut into train and valid, and w6a.t the test. The published division is not used: no
-    checksum of it was at hand."""
+    """w6a, shuffled and divided into train and valid, and w6a.t as test. The published split is not used: no checksum
+    of it was available."""
 
     def bits(data: bytes) -> np.ndarray:
         lines = [line.split()[1:] for line in data.decode("ascii").splitlines() if line.strip()]

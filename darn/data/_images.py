@@ -1,4 +1,4 @@
-"""The one reader of images: files, and folders of images of one size, one image a row, by name; white is 1."""
+"""Reads images: files, and folders of images of one size, one image per row, sorted by name; white is 1."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class GreyImage:
     """One image as grey levels."""
 
     grey: np.ndarray  # uint8 (height, width)
-    plain: bool  # the file had grey levels and nothing else: no colour, no transparency
+    plain: bool  # whether the file had only grey levels: no colour, no transparency
     data: bytes  # of the file
 
 
 def read_images(folder: Path, what: str) -> Raw:
-    """Images that have only black and white are bits already; others are grey levels 0..255.
+    """Reads a folder: images of only black and white become bits, others grey levels 0..255.
 
-    Colour is reduced to its lightness; of an animated GIF the first picture counts.
+    Colour is reduced to lightness; of an animated GIF, the first frame is used.
     """
     files = image_files(folder, what)
     first = read_image(files[0]).grey.shape
@@ -47,7 +47,7 @@ def read_images(folder: Path, what: str) -> Raw:
 
 
 def image_files(folder: Path, what: str) -> list[Path]:
-    """The images of a folder, by name; hidden files are passed over."""
+    """The images of a folder, sorted by name, without hidden files."""
     try:
         files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and not f.name.startswith("."))
     except OSError as e:
@@ -60,14 +60,14 @@ def image_files(folder: Path, what: str) -> list[Path]:
 
 
 def image_size(f: Path) -> tuple[int, int]:
-    """(height, width), from the head of the file."""
+    """(height, width), from the header of the file."""
     from PIL import Image
 
     try:
         with Image.open(f) as image:
             return image.height, image.width
     except Exception as e:  # PIL raises many kinds for a damaged file
-        raise DarnError(f"{f} is not a readable image, it may be damaged.") from e
+        raise DarnError(f"{f} is not a readable image; it may be damaged.") from e
 
 
 def read_image(f: Path) -> GreyImage:
@@ -78,10 +78,10 @@ def read_image(f: Path) -> GreyImage:
     try:
         with Image.open(io.BytesIO(data)) as image:
             if image.mode.startswith(("I", "F")):  # PIL would clip these to 255, not scale them
-                raise DarnError(f"{f} has more than 8 bits a pixel: save it with 256 grey levels.")
+                raise DarnError(f"{f} has more than 8 bits per pixel: save it with 256 grey levels.")
             plain = image.mode in ("1", "L") or (image.mode == "P" and "transparency" not in image.info)
             return GreyImage(np.asarray(image.convert("L")), plain, data)
     except DarnError:
         raise
     except Exception as e:
-        raise DarnError(f"{f} is not a readable image, it may be damaged: {' '.join(str(e).split())[:120]}.") from None
+        raise DarnError(f"{f} is not a readable image; it may be damaged: {' '.join(str(e).split())[:120]}.") from None

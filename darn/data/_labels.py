@@ -9,11 +9,11 @@ import numpy as np
 from darn.data._raw import Raw
 from darn.errors import DarnError
 
-MOST = 1000  # more classes than this, and the column is no label
+MOST = 1000  # a column with more classes than this is not a label
 
 
 def column_index(labels, columns, width: int, what: str, option: str = "labels") -> int:
-    """The column meant: a name of the header, or a number from 0 with -1 the last (as text too)."""
+    """The index of a column given by name or by number, counted from 0 with -1 the last (also as text)."""
     if isinstance(labels, str):
         if columns and labels in columns:
             return columns.index(labels)
@@ -22,7 +22,7 @@ def column_index(labels, columns, width: int, what: str, option: str = "labels")
         except ValueError:
             known = f"its columns are {', '.join(columns[:8])}{' ...' * (len(columns) > 8)}" if columns else "no header"
             raise DarnError(
-                f"{what} has no column named {labels!r} ({known}): give {option} as a name of the header or a number."
+                f"{what} has no column named {labels!r} ({known}): give {option} as a column name or number."
             ) from None
     if isinstance(labels, bool) or not isinstance(labels, int | np.integer):
         raise DarnError(f"labels = {labels!r} is not a column: give its name or its number.")
@@ -31,7 +31,7 @@ def column_index(labels, columns, width: int, what: str, option: str = "labels")
             f"{what} has {width} columns, so labels = {labels} is none of them (counted from 0, -1 the last)."
         )
     if width < 2:
-        raise DarnError(f"{what} has one column only: nothing is left when it is taken out as the label.")
+        raise DarnError(f"{what} has only one column: nothing is left if it is used as the label.")
     return int(labels) % width
 
 
@@ -47,11 +47,11 @@ def take_column(raw: Raw, labels) -> Raw:
 
 
 def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ...] | None]:
-    """With `as_context`: labels to class numbers, alike in all splits, and to a one-hot context.
+    """With `as_context`: turns labels into class numbers, the same in all splits, and a one-hot context.
 
-    `classes` are those a model was trained with: rows to be scored need not show them all.
+    `classes` are those a model was trained with; rows to score need not contain all of them.
     """
-    if not as_context:  # labels that were not asked for are kept where they are numbers and never refused
+    if not as_context:  # labels that were not requested are kept if they are numbers, and never refused
         kept = {s: None if p.labels is None else as_numbers(p.labels) for s, p in raw.parts.items()}
         return replace(raw, parts={s: replace(p, labels=kept[s]) for s, p in raw.parts.items()}), None
     words = {split: as_words(part.labels, raw.label(split)) for split, part in raw.parts.items()}

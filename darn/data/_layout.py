@@ -1,4 +1,4 @@
-"""How a text table is written: delimiter, line ends, quotes, header. Enough to write it again byte for byte."""
+"""The format of a text table: delimiter, line ends, quotes, header. Enough to write it again byte for byte."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars", BLANKS: "b
 
 @dataclass(frozen=True)
 class Layout:
-    """The writing of a text table, apart from its cells."""
+    """The format of a text table, apart from its cells."""
 
     delimiter: str = ","
     joint: str = ","  # what is written between two cells: the delimiter, perhaps with a blank after it
     newline: str = "\n"
-    quoted: tuple[int, ...] = ()  # columns that are always in quotes; others only where they must be
+    quoted: tuple[int, ...] = ()  # columns that are always in quotes; others only if necessary
     head: str = ""  # the text above the first row: comments and the header
     bom: bool = False  # whether the file begins with a byte-order mark
 
@@ -28,7 +28,7 @@ class Layout:
     def line(self, cells: Sequence[str]) -> str:
         """One row as text.
 
-        Not by the csv module, which can quote all cells or none beyond need, but not those of some columns.
+        Not by the csv module, which cannot quote only some of the columns.
         """
         needs = {'"', "\r", "\n", self.delimiter}
         return (

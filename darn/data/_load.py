@@ -1,4 +1,4 @@
-"""From the name of a set or the path of a file to `Splits` or `Rows`."""
+"""Loads `Splits` or `Rows` from the name of a set or the path of a file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from darn.files import read_bytes
 
 
 def names() -> list[str]:
-    """The sets `load` knows by name."""
+    """The names of the data sets that `load` knows."""
     return [*(k for k in KNOWN if k != "rcv1_valid10k"), "digits", "rcv1_valid10k", *_atari.names()]
 
 
 def describe() -> list[dict]:
-    """What is known of each set: name, columns, rows of each split, whether it is on disk, where, and what it is."""
+    """Describes each set: name, columns, rows of each split, whether it is on disk, where, and what it is."""
     out = []
     for name in names():
         if _atari.is_atari(name):
@@ -55,20 +55,20 @@ def load(
     Args:
         name_or_path: a known set (see `names`), a file (.npy, .npz, .csv, .parquet, ...) or a folder of images.
         binarize: how grey levels become bits. "threshold": 1 at `threshold` of full scale and above; "static": drawn
-            once, with the seed; "dynamic": train stays grey, to be drawn anew in training, valid and test are drawn
-            once; "intensity": all three stay grey. Data that are 0/1 stay as they are.
+            once, with the seed; "dynamic": train stays grey, to be drawn again at every step, valid and test are drawn
+            once; "intensity": all three stay grey. Data that are 0/1 are unchanged.
         threshold: a fraction of full scale.
         seed: of the shuffle that divides a file without splits 80/10/10, and of the draws.
         download: whether a known set may be downloaded if it is not on disk.
-        labels: a column (name, or number from 0, -1 the last) taken out as class label and given one-hot as context;
-            "label" for the labels that come beside the data (mnist, digits, y_train in an npz).
+        labels: the column of class labels (name, or number from 0 with -1 the last), given as one-hot context; "label"
+            for labels stored beside the data (mnist, digits, y_train in an npz).
         columns: how to read a table that holds more than bits.
 
     Returns:
-        The three splits, with where they came from.
+        The three splits and their provenance.
 
     Raises:
-        DarnError: if the data cannot be read or are not what they are said to be.
+        DarnError: if the data cannot be read or do not fit the options.
     """
     check_options(binarize, threshold, seed)
     name = known_name(name_or_path)
@@ -98,7 +98,7 @@ def load_rows(
 ) -> Rows:
     """Loads rows to score or encode.
 
-    They are bits, except under "intensity": what "dynamic" redraws in training is here drawn once, with the seed.
+    They are bits, except with "intensity": what "dynamic" draws again at every training step is drawn once here.
 
     Args:
         path_or_name: as for `load`.
@@ -109,14 +109,14 @@ def load_rows(
         threshold: as for `load`.
         seed: as for `load`.
         labels: as for `load`.
-        classes: those the model was trained with (`Splits.classes`).
+        classes: the classes that the model was trained with (`Splits.classes`).
         columns: as for `load`, perhaps with the schema of a model.
 
     Returns:
         The rows, in the order of the file.
 
     Raises:
-        DarnError: if the data cannot be read or are not what they are said to be.
+        DarnError: if the data cannot be read or do not fit the options.
     """
     check_options(binarize, threshold, seed)
     name = known_name(path_or_name)
@@ -137,20 +137,20 @@ def load_rows(
     raw, split = pick_split(raw, split, seed)
     if classes is not None:
         raw = replace(raw, parts={split: raw.parts[split]})
-    # without classes given, all splits are encoded together, so that classes number alike in each
+    # without given classes, all splits are encoded together, so that class numbers agree
     raw, _ = _labels.encode(raw, labels is not None, classes)
     return to_rows(raw.parts[split], split, full, binarize, threshold, seed)
 
 
 def is_published(name: str) -> bool:
-    """Whether the set is stored packed, with bits and splits and nothing to decide."""
+    """Whether the set is stored as packed bits with splits, so that there is nothing to choose."""
     return (name in KNOWN and name != "mnist") or _atari.is_atari(name)
 
 
 def published(name: str, download: bool, labels) -> Splits:
     """A packed set, straight from its file."""
     if labels is not None:
-        raise DarnError(f"{name} has no labels to take: leave labels out.")
+        raise DarnError(f"{name} has no labels: leave labels out.")
     if _atari.is_atari(name):
         return _atari.load(name)
     known = KNOWN[name]
@@ -164,19 +164,19 @@ def about(raw: Raw) -> dict:
 
 
 def known_name(name_or_path) -> str | None:
-    """The known set meant. A file of the same name is reached as ./name."""
+    """The known set of that name, if any. A file of the same name can be given as ./name."""
     return name_or_path if isinstance(name_or_path, str) and name_or_path in names() else None
 
 
 def no_columns(what: str, columns: Columns | None) -> None:
     if columns and columns.schema is None:
-        raise DarnError(f"{what} is no table: categorical, drop, weights and delimiter are for .csv and .parquet.")
+        raise DarnError(f"{what} is not a table: categorical, drop, weights and delimiter need .csv or .parquet.")
 
 
 def source(
     name_or_path, name, binarize, download, labels, split=None, columns: Columns | None = None
 ) -> tuple[Raw, str | None]:
-    """The values as read, and how to make them binary (digits has a usual way, mnist has none)."""
+    """The values as read, and how to binarise them (digits has a default, mnist has none)."""
     if name:
         no_columns(name, columns)
     if name == "digits":
@@ -188,21 +188,21 @@ def source(
     else:
         return read_path(name_or_path, labels, split, columns), binarize
     if labels not in (None, "label"):
-        raise DarnError(f"{name} has its labels beside the data: give labels = 'label'.")
+        raise DarnError(f"the labels of {name} are stored beside the data: give labels = 'label'.")
     return raw, binarize
 
 
 def read_path(path, labels=None, split=None, columns: Columns | None = None) -> Raw:
-    """The user's file or folder, by the ending of its name."""
+    """Reads the user's file or folder, by the suffix of its name."""
     what = str(path)
     if not what:
-        raise DarnError(f"no data named: give a file, a folder of images, or one of {', '.join(names())}.")
+        raise DarnError(f"no data given: give a file, a folder of images, or one of {', '.join(names())}.")
     try:
         path = Path(path)
         if path.is_dir():
             no_columns(what, columns)
             if labels is not None:
-                raise DarnError(f"{what} is a folder of images, which has no columns: leave labels out.")
+                raise DarnError(f"{what} is a folder of images, which has no label column: leave labels out.")
             return _images.read_images(path, what)
         data = read_bytes(path)
     except DarnError as e:
@@ -211,7 +211,7 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
         near = difflib.get_close_matches(what.lower(), names(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"the known sets are {', '.join(names())}."
         raise DarnError(f"{what} is neither a file nor a known set: {hint}") from None
-    except (TypeError, ValueError) as e:  # no name of a file at all
+    except (TypeError, ValueError) as e:  # not a valid file name
         raise DarnError(f"{what} cannot be read: {e}.") from None
     if not data:
         raise DarnError(f"{what} is empty: give a file with rows in it.")
@@ -228,5 +228,5 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
             raw = _labels.take_column(raw, labels)
     else:
         kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES[:-1]))
-        raise DarnError(f"{what} is of no kind that can be read: give {kinds} or a folder of images.")
+        raise DarnError(f"{what} has an unknown file type: give {kinds} or a folder of images.")
     return replace(raw, sha256=hashlib.sha256(data).hexdigest())

@@ -1,4 +1,4 @@
-"""The row nearest to another: is a sample a copy?"""
+"""Nearest rows, to see whether a sample is a copy."""
 
 import numpy as np
 
@@ -14,12 +14,12 @@ def nearest(rows: Rows, x: np.ndarray, *, block: int = 256) -> tuple[np.ndarray,
         block: rows compared at once.
 
     Returns:
-        (index, distance) for each row of x: of the first of several as near. The distance is the number of bits that
-        differ; for rows of intensities, the sum of |x - y|.
+        (index, distance) for each row of x; the first of several at the same distance. The distance is the number of
+        bits that differ, or the sum of |x - y| for intensities.
     """
     best, where = np.full(len(x), np.inf), np.zeros(len(x), np.int64)
     apart = _intensities(x) if rows.grey else _bits(x)
-    for start in range(0, len(rows), block):  # a block stays in the cache while all of x passes over it
+    for start in range(0, len(rows), block):  # a block stays in the cache while it is compared with all of x
         d = apart(rows.values[start : start + block])
         i = d.argmin(axis=1)
         found = d[np.arange(len(x)), i]
@@ -28,7 +28,7 @@ def nearest(rows: Rows, x: np.ndarray, *, block: int = 256) -> tuple[np.ndarray,
 
 
 def _bits(x: np.ndarray):
-    """64 units in an exclusive or and a count: the search runs at the speed of memory."""
+    """Compares 64 units by an exclusive or and a bit count, at the speed of memory."""
 
     def words(packed: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))).view(np.uint64)

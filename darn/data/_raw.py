@@ -1,4 +1,4 @@
-"""What a reader hands over: matrices of numbers, checked but not yet divided or made binary."""
+"""What a reader returns: matrices of numbers, checked but not yet split or binarised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from darn.data._check import check_lengths
 from darn.errors import DarnError
 
 SPLITS = ("train", "valid", "test")
-WHOLE = "all"  # the one part of a source that has no splits of its own
+WHOLE = "all"  # the only part of a source without splits
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Raw:
 
 
 def divide(raw: Raw, seed: int) -> Raw:
-    """Gives a source its three splits: its own, or 80/10/10 of its rows shuffled by the seed.
+    """The source with three splits: its own, or 80/10/10 of its rows shuffled with the seed.
 
-    A source with train and test but no valid gives up a tenth of its train rows.
+    If a source has train and test but no valid, a tenth of its train rows becomes valid.
     """
     parts = raw.parts
     if set(parts) == {WHOLE} or set(parts) == {"train"}:
@@ -67,7 +67,7 @@ def divide(raw: Raw, seed: int) -> Raw:
 
 
 def pick_split(raw: Raw, split: str | None, seed: int) -> tuple[Raw, str]:
-    """The source with the split in it, and its name; divided as `load` does where it must be."""
+    """The source with that split, and the split's name; divided as in `load` if necessary."""
     if split is not None and split in SPLITS:
         own = split in raw.parts and (split != "train" or "valid" in raw.parts)
         return (raw if own else divide(raw, seed)), split
@@ -81,5 +81,5 @@ def shuffle(part: Part, raw: Raw, seed: int) -> np.ndarray:
     if N < 10:
         rows = "1 row" if N == 1 else f"{N} rows"
         raise DarnError(f"{raw.what} has {rows}, too few to divide into train, valid and test: at least 10 are needed.")
-    # RandomState's stream is frozen: the same seed gives the same split under every NumPy.
+    # RandomState's stream is frozen: the same seed gives the same split with every NumPy version.
     return np.random.RandomState(seed).permutation(N)

@@ -1,11 +1,11 @@
-"""Recording Atari frames with ale-py, the way of the paper's own script (fidlej/aledataset).
+"""Records Atari frames with ale-py, like the paper's own script (fidlej/aledataset).
 
-One emulator frame a step, a uniform random action from the game's minimal set at each, no sticky actions, no colour
-averaging; each step's screen of palette indices is kept with probability 0.01; after game over a new game.
+One emulator frame per step, with a uniformly random action from the game's minimal set, no sticky actions and no colour
+averaging. Each step's screen of palette indices is kept with probability 0.01. After game over a new game starts.
 
-A recording is made in parts, each by an emulator and a random stream of its own that follow from seed, game and part
-alone: the frames do not depend on how many run side by side, and an interrupted recording goes on with the parts that
-are missing. A part ends with a game, so that no moment of a game is more likely to be kept than another.
+A recording is made in parts, each with its own emulator and random stream that depend only on seed, game and part: the
+frames do not depend on how many parts run in parallel, and an interrupted recording continues with the missing parts. A
+part ends with a game, so that all moments of a game are equally likely to be kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from darn.errors import DarnError
 from darn.files import atomic
 
 KEEP = 0.01  # of all screens
-PART = 500  # frames of a part, at the least
+PART = 500  # the least number of frames in a part
 
 
 def edges(screen: np.ndarray) -> np.ndarray:
@@ -49,7 +49,7 @@ def check_games(games: Sequence[str]) -> None:
 
 
 def play(game: str, seed: int, part: int) -> tuple[np.ndarray, np.ndarray]:
-    """One part: (frames, 4154) uint8 of packed edges, and the number of the game each is from, from 0 on."""
+    """One part: (frames, 4154) uint8 of packed edges, and the number of the game that each is from."""
     from ale_py import ALEInterface, LoggerMode, roms
 
     rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(game.encode()), part]))
@@ -62,7 +62,7 @@ def play(game: str, seed: int, part: int) -> tuple[np.ndarray, np.ndarray]:
     ale.loadROM(str(roms.get_rom_path(game)))
     actions = ale.getMinimalActionSet()
     frames, episode, number = [], [], 0
-    wait = rng.geometric(KEEP)  # steps to the next screen that is kept: as if each were kept with probability 0.01
+    wait = rng.geometric(KEEP)  # steps to the next screen that is kept, each with probability 0.01
     choices = iter(())
     while len(frames) < PART:
         ale.reset_game()
@@ -101,13 +101,13 @@ def record_atari(
     for game in games:
         path, _ = paths(game)
         if path.exists():
-            raise DarnError(f"{path} is there already: move it away to record {game} anew")
+            raise DarnError(f"{path} exists already: move it away to record {game} again")
     parts = -(-n // PART)
     folders = {game: data_dir() / "atari" / f"{game}-{seed}.parts" for game in games}
     files = {(game, k): folders[game] / f"{k:04d}.npz" for k in range(parts) for game in games}
     todo = [key for key in files if not files[key].exists()]
     progress(PART * (len(files) - len(todo)))
-    # Fresh processes: a fork would copy threads' locks, and a compiled program's threads may hold them.
+    # Fresh processes: a fork would copy locks that other threads, such as JAX's, may hold.
     start = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=start) as pool:
         try:
@@ -124,7 +124,7 @@ def record_atari(
 
 
 def _join(game: str, parts: Sequence[Path], n: int) -> None:
-    """The parts one after the other, as one compressed array of n frames and one of episodes."""
+    """Joins the parts into one compressed array of n frames and one of episodes."""
     path, beside = paths(game)
     episodes, left, last = [], n, 0
     with atomic(path) as temporary, lzma.open(temporary, "wb") as f:
@@ -135,6 +135,6 @@ def _join(game: str, parts: Sequence[Path], n: int) -> None:
             f.write(np.ascontiguousarray(frames).tobytes())
             episodes.append(episode + last)
             last, left = last + int(episode[-1]) + 1, left - len(frames)
-        # Before the frames take their name: a recording has both or neither.
+        # Before the frames get their name, so that a recording has both files or neither.
         with atomic(beside) as temporary_beside, open(temporary_beside, "wb") as g:
             np.savez_compressed(g, episode=np.concatenate(episodes).astype(np.int32))

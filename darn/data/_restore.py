@@ -1,4 +1,4 @@
-"""What `darn decompress` gives back: rows as images, arrays or tables, written as they came."""
+"""The output of `darn decompress`: rows as images, arrays or tables, in their original form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Blocks = Iterator[tuple[int, np.ndarray]]  # (number of the first row, rows)
 
 
 def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | None = None) -> None:
-    """Refuses notes that do not fit the rows, and a name that does not suit them, before any work is done.
+    """Refuses notes or an output name that do not fit the rows, before any work is done.
 
     Args:
         path: the file or folder to write, "-" for standard output.
@@ -36,26 +36,26 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
     """
     of_table = notes["table"] if isinstance(notes.get("table"), dict) else {}
     if "columns" in of_table and schema is None:
-        raise DarnError("the file holds a table of words, and the model is not over one: give the one it was made with")
+        raise DarnError("the file holds a table, but the model is not over one: use the model it was compressed with")
     if not _genuine(notes, rows, n, schema):
-        raise DarnError("what the file says of its images, array or table does not fit its rows: it is not genuine")
+        raise DarnError("the file's notes on its images, array or table do not fit its rows: it is not genuine")
     tables = _text_table.SUFFIXES if "table" in notes else (".csv",)
     endings = IMAGES if "single" in notes else tables if "columns" in of_table else (".npy", *tables)
     if "images" in notes and "single" not in notes:
         if path == "-":
-            raise DarnError("the file holds a folder of images, which cannot go down a pipe: name a folder")
+            raise DarnError("the file holds a folder of images, which cannot be written to a pipe: name a folder")
         if os.path.exists(path) and not os.path.isdir(path):
             raise DarnError(f"the file holds a folder of images, but {path} is a file: name a folder")
         return
     if path == "-":
         return
     if Path(path).suffix.lower() not in endings:
-        raise DarnError(f"{path}: the ending of the name chooses the format, so it must be {' or '.join(endings)}")
+        raise DarnError(f"{path}: the suffix chooses the format, so it must be {' or '.join(endings)}")
     check_target(path)
 
 
 def _genuine(notes: dict, rows: int, n: int, schema: Schema | None) -> bool:
-    """Names that stay inside their folder, sizes that make up the rows, columns that are the model's."""
+    """Checks that names stay inside their folder, sizes add up to the rows, and columns are the model's."""
     try:
         if "table" in notes:
             return fits(notes["table"], rows, n, schema)
@@ -83,15 +83,15 @@ def restore(
     columns: list[str] | None,
     schema: Schema | None = None,
 ) -> None:
-    """Writes rows as they came: images as images, a table as its text, other rows as .npy or .csv.
+    """Writes rows in their original form: images as images, a table as its text, other rows as .npy or .csv.
 
     Args:
         path: the file or folder to write, "-" for standard output.
         blocks: (number of the first row, rows) in order.
-        rows: how many come.
+        rows: their number.
         n: units of a row.
         notes: of the compressed file, checked by `check_restore`.
-        columns: names of the units, for a .csv of rows that were no table.
+        columns: names of the units, for a .csv of rows that were not a table.
         schema: of the model, if it is over a table.
     """
     parts = (x for _, x in blocks)
@@ -123,7 +123,7 @@ def _as_it_was(x: np.ndarray, notes: dict) -> np.ndarray:
 
 
 def _write_array(path: str, parts: Iterator[np.ndarray], rows: int, n: int, notes: dict) -> None:
-    """Part by part, so that memory does not grow with the rows."""
+    """Writes part by part, so that memory does not grow with the rows."""
     shape, dtype = (rows, *notes.get("shape", [n])), np.dtype(notes.get("dtype", "|u1"))
     with atomic(path) as temporary, open(temporary, "wb") as f:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
@@ -144,7 +144,7 @@ def _save_image(path: str, image: np.ndarray) -> None:
 
 
 def _write_folder(folder: Path, parts: Iterator[np.ndarray], notes: dict) -> None:
-    """All images or none: they are written beside the folder and moved into it at the end."""
+    """Writes all images or none: they are written beside the folder and moved into it at the end."""
     tile = tuple(notes["tile"])
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -156,7 +156,7 @@ def _write_folder(folder: Path, parts: Iterator[np.ndarray], notes: dict) -> Non
                 held = np.concatenate([held, next(parts)])
             _save_image(str(beside / name), paste(held[:count], (size[0], size[1]), tile))
             held = held[count:]
-        for _ in parts:  # to the end, where the file's last checks are
+        for _ in parts:  # read to the end, where the file's last checks are
             pass
         folder.mkdir(exist_ok=True)
         for f in beside.iterdir():

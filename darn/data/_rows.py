@@ -13,14 +13,14 @@ from darn.errors import DarnError
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one split: bits packed eight to a byte, or intensities a byte each."""
+    """The rows of one split: bits packed eight to a byte, or intensities of one byte each."""
 
     values: np.ndarray  # bits: uint8 (N, ceil(n/8)), np.packbits(axis=1) order; grey: uint8 (N, n), 0..255
     n: int
-    grey: bool = False  # values are intensities, kept so for `intensity` and for the train split of `dynamic`
+    grey: bool = False  # values are intensities, for `intensity` and for the train split of `dynamic`
     context: np.ndarray | None = None  # float32 (N, n_context), observed: one-hot class label or covariates
     labels: np.ndarray | None = None  # int (N,), the class by number, if known; not used for training
-    weights: np.ndarray | None = None  # float32 (N,), how much each row counts in training; None: all alike
+    weights: np.ndarray | None = None  # float32 (N,), row weights for training; None: all equal
 
     def __post_init__(self):
         width = self.n if self.grey else -(-self.n // 8)
@@ -41,7 +41,7 @@ class Rows:
         return np.unpackbits(self.values, axis=1, count=self.n)
 
     def mean(self) -> np.ndarray:
-        """The mean of each column, rows counting as their weights say, in bounded memory."""
+        """The weighted mean of each column, in bounded memory."""
         weights = np.ones(len(self)) if self.weights is None else np.asarray(self.weights, np.float64)
         total = np.zeros(self.n)
         step = max((1 << 25) // self.n, 1)
@@ -58,10 +58,13 @@ class Rows:
         return Rows(self.values[index], self.n, self.grey, pick(self.context), pick(self.labels), pick(self.weights))
 
     def subsample(self, n: int) -> Rows:
-        """A random part of the rows, always the same one, in their order.
+        """A random subset of the rows, always the same one, in their original order.
 
         Args:
-            n: how many rows; all of them where there are no more.
+            n: how many rows; all of them if there are not more.
+
+        Returns:
+            The subset.
         """
         if n >= len(self):
             return self
@@ -72,11 +75,14 @@ class Rows:
         """Packs an array of 0 and 1.
 
         Args:
-            X: (N, n) or images (N, height, width), of any numeric or bool type, sparse too.
+            X: (N, n) or images (N, height, width), of any numeric or bool type, also sparse.
             context: (N, n_context), observed covariates.
 
+        Returns:
+            The rows.
+
         Raises:
-            DarnError: if there is anything else in it.
+            DarnError: if X holds anything but 0 and 1.
         """
         X, _ = matrix(X, "the data")
         check_bits(X, "the data")
@@ -85,29 +91,29 @@ class Rows:
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set in its three splits, with where it came from."""
+    """A data set in its three splits, and its provenance."""
 
     name: str
     train: Rows
     valid: Rows
     test: Rows
     binarize: str | None  # None (was binary) | "threshold" | "static" | "dynamic" | "intensity"
-    shape: tuple[int, int] | None = None  # image rows x columns, where a row is an image
+    shape: tuple[int, int] | None = None  # image rows x columns, if a row is an image
     sha256: str | None = None  # of the file read
     columns: tuple[str, ...] | None = None
     source: str = ""
-    schema: Schema | None = None  # how a table's columns became units, where they were not bits
+    schema: Schema | None = None  # how a table's columns became units, if they were not bits
     classes: tuple[str, ...] | None = None  # what the numbers in Rows.labels (and the one-hot context) stand for
 
 
 def pack(X: np.ndarray) -> np.ndarray:
-    """0/1 of any type to eight bits a byte."""
+    """Packs 0/1 of any type, eight bits to a byte."""
     return np.packbits(X.astype(bool, copy=False), axis=1)
 
 
 def as_context(context, what: str) -> np.ndarray:
-    """Observed covariates as float32 (N, n_context), refused unless they are finite numbers."""
+    """Observed covariates as float32 (N, n_context); raises DarnError unless they are finite."""
     C, shape = matrix(context, what)
     if shape is not None:
-        raise DarnError(f"{what} is 3-D: give rows by covariates.")
+        raise DarnError(f"{what} is 3-D: give rows x covariates.")
     return C.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Tables of categories and numbers as bits, and back: each column a group of units of which exactly one is on."""
+"""Tables of categories and numbers as bits, and back: each column becomes a one-hot group of units."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from darn.data._labels import column_index, numbers_first, plain
 from darn.errors import DarnError
 
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")  # how files say that a value is not there
-FEW = 20  # a column of numbers with so many different values or fewer is taken for categories
+FEW = 20  # a column with at most this many different numbers is treated as categories
 MOST = 500  # categories of one column
 BINS = 10  # of a column of many numbers, equally full
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: a bit, categories, or numbers in bins. A value that is missing is a category of its own, ''."""
+    """One column: a bit, categories, or binned numbers. Missing values have their own category, ''."""
 
     name: str
     kind: str  # "bit" | "category" | "number"
-    values: tuple[str, ...] = ()  # categories ('' last where values are missing); the texts of a bit, if not 0 and 1
+    values: tuple[str, ...] = ()  # categories ('' last, if values are missing); the texts of a bit, if not 0 and 1
     edges: tuple[float, ...] = ()  # of the bins, lowest and highest value included
-    decimals: int = 0  # digits behind the point, for writing numbers back
+    decimals: int = 0  # digits after the decimal point, for writing numbers
 
     @property
     def units(self) -> list[str]:
@@ -37,7 +37,7 @@ class Column:
         return bins + [f"{self.name}={v or '(missing)'}" for v in self.values]
 
     def describe(self) -> str:
-        """What the column was taken for, in words."""
+        """How the column is encoded, in words."""
         if self.kind == "bit":
             return "a bit"
         gone = ", or missing" if "" in self.values else ""
@@ -66,20 +66,20 @@ class Column:
         if not known.all():
             word = str(words[~known][0])
             said = f"the value {word!r}" if word else "a missing value"
-            raise DarnError(f"{what} has {said} in column {self.name!r}, which the model has never seen there.")
+            raise DarnError(f"{what} has {said} in column {self.name!r}, which did not occur in the training data.")
         if self.kind == "bit":
             return place[:, None].astype(np.uint8)
         return np.eye(len(self.units), dtype=np.uint8)[place]
 
     def _codes(self) -> dict[str, int]:
-        """Each category's number, by its text and, where no other is the same number, by its value: 1 for 1.0."""
+        """Each category's number, by its text and, if unambiguous, by its numeric value: 1 for 1.0."""
         values = (self.values or ("0", "1")) if self.kind == "bit" else self.values
         same = Counter(plain(v) for v in values)
         loose = {plain(v): i for i, v in enumerate(values) if same[plain(v)] == 1}
         return loose | {v: i for i, v in enumerate(values)}
 
     def decode(self, bits: np.ndarray, rng: np.random.RandomState) -> list[str]:
-        """The words back; a number is drawn evenly within its bin."""
+        """The texts of encoded values; a number is drawn uniformly within its bin."""
         if self.kind == "bit":
             return [(self.values or ("0", "1"))[int(b)] for b in bits[:, 0].tolist()]
         place = bits.argmax(axis=1)
@@ -119,7 +119,7 @@ class Schema:
         return np.concatenate([c.encode(words[c.name], what) for c in self.columns], axis=1)
 
     def decode(self, bits: np.ndarray, seed: int = 0) -> list[list[str]]:
-        """Rows of words under `names`."""
+        """Rows of texts, with the columns `names`."""
         rng = np.random.RandomState(seed)
         parts = np.split(bits, np.cumsum(self.groups)[:-1], axis=1)
         return [list(row) for row in zip(*(c.decode(p, rng) for c, p in zip(self.columns, parts)))]
@@ -141,7 +141,7 @@ def check_unique(names: Sequence[str], what: str) -> None:
 
 
 def infer(names: Sequence[str], cells: np.ndarray, categorical: Sequence[str] | None, what: str) -> Schema:
-    """The schema of a table: None decides by the values; else the named columns are categories, all others bits."""
+    """Infers the schema of a table: None decides by the values; otherwise only the named columns are categories."""
     chosen = None
     if categorical is not None:
         chosen = {column_index(w, tuple(names), len(names), what, option="categorical") for w in categorical}
@@ -158,7 +158,7 @@ def _column(name: str, words: np.ndarray, category: bool | None, what: str) -> C
     bits = {w: plain(w) for w in found}
     if not category and set(bits.values()) <= {"0", "1"}:
         texts = tuple(next((w for w in found if bits[w] == b), b) for b in ("0", "1"))
-        # 1 and 1.0 in one column are two texts: categories, unless the column was said to be one of bits.
+        # 1 and 1.0 in one column are two texts, so categories, unless the column is declared to be bits.
         if len(found) == len(set(bits.values())):
             return Column(name, "bit", () if texts == ("0", "1") else texts)
         if category is False:
@@ -167,7 +167,7 @@ def _column(name: str, words: np.ndarray, category: bool | None, what: str) -> C
         strange = next((w for w in found if bits[w] not in ("0", "1")), "")
         raise DarnError(
             f"{what} has {f'the value {strange!r}' if strange else 'a missing value'} in column {name!r}, not 0 or 1: "
-            "name it among the categorical columns, or give categorical = 'auto'."
+            "add it to the categorical columns, or give categorical = 'auto'."
         )
     numeric = bool(known) and all(_is_number(w) for w in known)
     if not category and numeric and len(known) > FEW:
@@ -177,8 +177,8 @@ def _column(name: str, words: np.ndarray, category: bool | None, what: str) -> C
         return Column(name, "number", missing, tuple(edges.tolist()), min(decimals, 6))
     if len(known) > MOST or (category is None and len(known) > FEW and len(known) > 0.5 * len(words)):
         raise DarnError(
-            f"{what} has {len(known)} different values in column {name!r} of {len(words)} rows, which looks like a "
-            f"name or number of each row: leave it out with drop = {name!r}."
+            f"{what} has {len(known)} different values in column {name!r} of {len(words)} rows, which looks like an "
+            f"identifier: leave it out with drop = {name!r}."
         )
     values = (*known, *missing)
     # A group of one unit would be a free bit: a constant column has a second, empty category.
@@ -186,12 +186,12 @@ def _column(name: str, words: np.ndarray, category: bool | None, what: str) -> C
 
 
 def is_missing(cells: np.ndarray) -> np.ndarray:
-    """Which cells say, in one of the usual ways, that there is no value."""
+    """Which cells mark a missing value, in one of the usual ways."""
     return np.array([c.strip().lower() in MISSING for c in cells.ravel().tolist()], bool).reshape(cells.shape)
 
 
 def _words(cells: np.ndarray) -> np.ndarray:
-    """Cells without the blanks at their edges, as objects; '' for all ways of saying that there is nothing."""
+    """Stripped cells, as objects; '' for all missing values."""
     once = {c: c.strip() for c in set(cells.tolist())}
     once = {c: "" if w.lower() in MISSING else w for c, w in once.items()}
     return np.array([once[c] for c in cells.tolist()], dtype=object)

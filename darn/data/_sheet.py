@@ -1,4 +1,4 @@
-"""A sheet of images: rows of a data set drawn side by side in one PNG."""
+"""Rows of a data set drawn as a grid of images in one PNG."""
 
 import math
 from pathlib import Path
@@ -9,13 +9,20 @@ from darn.files import atomic
 
 
 def square_shape(n: int) -> tuple[int, int]:
-    """The shape nearest to a square in which n units fit exactly: how rows that are no images are drawn."""
+    """The shape nearest to a square with exactly n cells, for drawing rows that are not images."""
     height = next(k for k in range(math.isqrt(n), 0, -1) if n % k == 0)
     return height, n // height
 
 
 def sheet(x: np.ndarray, shape: tuple[int, int], path: str | Path, *, columns: int | None = None) -> None:
-    """Draws rows (N, n) of values in [0,1] as white-on-black images of `shape`, in a near-square grid."""
+    """Draws rows as white-on-black images in one PNG.
+
+    Args:
+        x: (N, n) of values in [0,1].
+        shape: rows and columns of each image.
+        path: the PNG to write.
+        columns: images per line; by default, the grid is nearly square.
+    """
     from PIL import Image
 
     height, width = shape

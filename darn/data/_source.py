@@ -1,4 +1,4 @@
-"""What `darn compress` takes in: sets, arrays, tables, bilevel images and folders of them, as rows of bits in parts."""
+"""The input of `darn compress`: sets, arrays, tables, bilevel images and folders of them, as rows of bits in parts."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from darn.data._tiles import cut, n_tiles
 from darn.errors import DarnError
 from darn.files import read_bytes
 
-IMAGES = (".png", ".pbm")  # that can be written again without loss
-TILE = (16, 16)  # of large images, where no model says otherwise
-_CHUNK = 1 << 22  # values of an array that are looked at together
+IMAGES = (".png", ".pbm")  # formats that can be restored without loss
+TILE = (16, 16)  # for large images, if there is no model yet
+_CHUNK = 1 << 22  # values of an array that are read at once
 
 
 @dataclass(frozen=True)
 class RowSource:
-    """Rows to compress, and what is needed to give them back as they came."""
+    """Rows to compress, and the notes needed to restore them in their original form."""
 
     rows: int
     parts: Iterable[np.ndarray]  # uint8 (., n) of 0 and 1
     notes: dict = field(default_factory=dict)
-    about: str = ""  # how the file was read, where that had to be found out
+    about: str = ""  # how the file was read, if that had to be detected
 
 
 def open_source(
@@ -50,12 +50,15 @@ def open_source(
 
     Args:
         path: a known set's name, a file, a folder of images, or "-" for standard input.
-        n: the units of the model's rows; None where there is no model yet: a row is then as wide as it comes, and an
-            image is cut into tiles.
+        n: the number of units of the model; None if there is no model yet: rows then have any width, and images are cut
+            into tiles.
         shape: of a row as an image, if it is one.
         split: which rows of a set.
         schema: how a table's columns became units, if the model is over a table.
-        delimiter: between the cells of a text table; None to find it out.
+        delimiter: between the cells of a text table; None detects it.
+
+    Returns:
+        The rows and their notes.
     """
     if path == "-":
         return _from_stdin(n, shape, split, schema, delimiter)
@@ -70,7 +73,7 @@ def open_source(
         if is_table(p) and p.exists() and split is None:
             return _table(p, n, schema, delimiter)
         if schema is not None:
-            raise DarnError(f"{path} is no whole table, but the model is over one: give a .csv or .parquet file")
+            raise DarnError(f"{path} is not a table, but the model is over one: give a .csv or .parquet file")
     rows = load_rows(path, n=n, split=split)
     step = max(_CHUNK // rows.n, 1)
     parts = (rows.take(slice(i, i + step)).unpack() for i in range(0, len(rows), step))
@@ -78,7 +81,7 @@ def open_source(
 
 
 def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | None) -> RowSource:
-    """A table that comes back byte for byte."""
+    """A table that is restored byte for byte."""
     what, data = str(path), read_bytes(path)
     if schema is not None:
         x, notes, about = _words(path, data, schema, delimiter)
@@ -106,8 +109,8 @@ def _words(path: Path, data: bytes, schema: Schema, delimiter: str | None) -> tu
     what, binned = str(path), [c.name for c in schema.columns if c.kind == "number"]
     if binned:
         raise DarnError(
-            f"the model knows the numbers of column {binned[0]!r} by their bins only, and they would not come back: "
-            f"train one that has all such columns among its categorical ones, or leave the column out of the table "
+            f"the model stores only the bins of the numbers in column {binned[0]!r}, so they could not be restored: "
+            f"train a model with all such columns among its categorical ones, or leave the column out of the table "
             f"(drop = {binned[0]!r} in training)"
         )
     table = parse_table(path, data, what, delimiter)
@@ -120,7 +123,7 @@ def _words(path: Path, data: bytes, schema: Schema, delimiter: str | None) -> tu
 
 
 def _from_stdin(n: int | None, shape, split, schema, delimiter) -> RowSource:
-    """Standard input, whose kind its first bytes show."""
+    """Standard input, whose type its first bytes show."""
     held = sys.stdin.buffer.read()
     kinds = {b"\x93NUMPY": ".npy", b"PK": ".npz", b"\x89PNG": ".png", b"P1": ".pbm", b"P4": ".pbm"}
     ending = next((end for start, end in kinds.items() if held.startswith(start)), ".csv")
@@ -137,25 +140,25 @@ def _from_stdin(n: int | None, shape, split, schema, delimiter) -> RowSource:
 
 
 def _array(path: Path, n: int | None) -> RowSource:
-    """A .npy, of which never more than a part is in memory."""
+    """A .npy, of which only a part is in memory at any time."""
     X = map_array(path)
     width = int(np.prod(X.shape[1:]))
     if X.ndim not in (2, 3) or not width:
-        raise DarnError(f"{path} has the shape {X.shape}: give rows by columns, or images as (N, height, width)")
+        raise DarnError(f"{path} has shape {X.shape}: give rows x columns, or images as (N, height, width)")
     if width != (n or width):
-        raise DarnError(f"{path} has the shape {X.shape}, but the model is over rows of {n} columns")
+        raise DarnError(f"{path} has shape {X.shape}, but the model takes rows of {n} columns")
     if X.dtype.kind not in "biuf":
-        raise DarnError(f"{path} holds values of type {X.dtype}: only numbers can be read, 0 and 1 best")
+        raise DarnError(f"{path} holds values of type {X.dtype}: only numbers can be read, preferably 0 and 1")
     step = max(_CHUNK // width, 1)
 
     def parts():
         for i in range(0, len(X), step):
-            # Mapped anew for every part: pages of a map that stays open count as this process's memory.
+            # Mapped again for every part: pages of a map that stays open count as this process's memory.
             part = np.array(map_array(path)[i : i + step]).reshape(-1, width)
             if ((part != 0) & (part != 1)).any():
                 raise DarnError(f"{path} has values other than 0 and 1: make it binary first")
             if part.dtype.kind == "f" and np.signbit(part).any():
-                raise DarnError(f"{path} has the value -0.0, which would come back as 0: make it 0 first")
+                raise DarnError(f"{path} has the value -0.0, which would be restored as 0: make it 0 first")
             yield part.astype(np.uint8)
 
     notes = {} if X.dtype == np.uint8 else {"dtype": X.dtype.str}
@@ -166,7 +169,7 @@ def _folder(folder: Path, n: int | None, shape) -> RowSource:
     files = _images.image_files(folder, str(folder))
     if other := [f.name for f in files if f.suffix.lower() not in IMAGES]:
         kinds = " and ".join(IMAGES)
-        raise DarnError(f"{folder} holds {other[0]}, and only {kinds} come back as they were: take it out")
+        raise DarnError(f"{folder} holds {other[0]}, but only {kinds} can be restored without loss: take it out")
     return _image_rows(files, n, shape, single=False)
 
 
@@ -176,15 +179,15 @@ def _image_rows(files: list[Path], n: int | None, shape, *, single: bool) -> Row
         alike = len(set(sizes)) == 1 and sizes[0][0] * sizes[0][1] <= 1024
         shape = sizes[0] if alike else TILE
     if shape is None:
-        raise DarnError("the model does not know the height and width of its rows as images: it was trained on a table")
+        raise DarnError("the model was not trained on images, so it has no height and width: use a model of images")
     rows = sum(int(np.prod(n_tiles(size, shape))) for size in sizes)
     notes = {"images": [[f.name, *size] for f, size in zip(files, sizes)], "tile": list(shape)}
     return RowSource(rows, (cut(_bilevel(f), shape) for f in files), notes | ({"single": 1} if single else {}))
 
 
 def _bilevel(f: Path) -> np.ndarray:
-    """(height, width) of 0 and 1, white being 1."""
+    """(height, width) of 0 and 1; white is 1."""
     image = _images.read_image(f)
     if not image.plain or ((image.grey != 0) & (image.grey != 255)).any():
-        raise DarnError(f"{f} is not all black and white, and only such images are compressed without loss")
+        raise DarnError(f"{f} is not only black and white, and other images cannot be compressed")
     return (image.grey != 0).astype(np.uint8)

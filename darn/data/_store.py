@@ -1,4 +1,4 @@
-"""The folder of published sets: one packed npz each, checked when read, downloaded when absent."""
+"""The folder of published sets: one packed npz each, checked when read, downloaded if missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from darn.errors import DarnError
 
 
 def data_dir() -> Path:
-    """The folder that the variable DARN_DATA names, else `darn` in the user's cache."""
+    """The folder in the environment variable DARN_DATA, by default `darn` in the user's cache."""
     if named := os.environ.get("DARN_DATA"):
         return Path(named).expanduser()
     return platformdirs.user_cache_path("darn", appauthor=False)
@@ -34,7 +34,7 @@ def read_known(name: str, *, download: bool = True) -> tuple[dict[str, np.ndarra
     except (FileNotFoundError, NotADirectoryError):
         if not download:
             raise DarnError(
-                f"{name} is not here as {path}: allow the download, or set DARN_DATA to a folder that has it."
+                f"{name} is not at {path}: allow the download, or set DARN_DATA to a folder that has it."
             ) from None
         _download.download(name, known, path)
         data = path.read_bytes()
@@ -54,7 +54,7 @@ def read_known(name: str, *, download: bool = True) -> tuple[dict[str, np.ndarra
 
 
 def is_set(known: Known, arrays: dict[str, np.ndarray]) -> bool:
-    """The arrays have the set's form and its rows."""
+    """Checks that the arrays have the set's form and its rows."""
     grey = known.form == "idx"
     rows = {"train": known.rows[0] + known.rows[1], "test": known.rows[2]} if grey else None
     rows = rows or dict(zip(("train", "valid", "test"), known.rows))
@@ -70,7 +70,7 @@ def is_set(known: Known, arrays: dict[str, np.ndarray]) -> bool:
 
 
 def raw_mnist(arrays: dict[str, np.ndarray], sha256: str) -> Raw:
-    """Grey MNIST with the last 10000 training images as valid, as is usual."""
+    """Grey MNIST with the last 10000 training images as valid, as usual."""
     X, y = arrays["train"], arrays["train_label"].astype(np.int64)
     k = KNOWN["mnist"].rows[0]
     parts = {

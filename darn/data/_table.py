@@ -1,4 +1,4 @@
-"""A table as text: the names of its columns and its cells, verbatim."""
+"""A table as text: column names and cells, verbatim."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SUFFIXES = (*_text_table.SUFFIXES, *PARQUET)
 
 @dataclass(frozen=True)
 class Table:
-    """Names and cells of a table, and how its file was written."""
+    """Column names and cells of a table, and the format of its file."""
 
     names: tuple[str, ...]
     cells: np.ndarray  # (N, columns) of str objects: a long cell costs its own length and no more
     layout: Layout
-    raw: tuple[str, ...] | None = None  # the text of every row in the file, where that is a text file
+    raw: tuple[str, ...] | None = None  # the text of every row in the file, if it is a text file
     tail: str = ""  # the text below the last row
 
     def __len__(self) -> int:
@@ -39,12 +39,12 @@ class Table:
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether the ending of a name is that of a table."""
+    """Whether the suffix of a name is that of a table."""
     return Path(path).suffix.lower() in SUFFIXES
 
 
 def parse_table(path: Path, data: bytes, what: str, delimiter: str | None = None) -> Table:
-    """The table in the bytes of a file, whose kind the ending of its name tells."""
+    """The table in the bytes of a file, whose type follows from the suffix of its name."""
     if path.suffix.lower() in PARQUET:
         return _parquet(data, what)
     text = _text_table.open_text(path, data, what, delimiter)
@@ -63,7 +63,7 @@ def read_table(path: str | Path, *, delimiter: str | None = None, split: str | N
 
     Args:
         path: the file.
-        delimiter: of a text file; found out where it is not given.
+        delimiter: of a text file; None detects it.
         split: "train", "valid" or "test": only the rows that `darn.data.load` puts there, in its order.
         seed: of that division.
 
@@ -82,7 +82,7 @@ def _parquet(data: bytes, what: str) -> Table:
     try:
         import polars
     except ImportError:
-        raise DarnError(f"{what}: Parquet is read with polars, which is not installed: pip install polars.") from None
+        raise DarnError(f"{what}: reading Parquet needs polars: install it with `pip install polars`.") from None
     try:
         frame = polars.read_parquet(io.BytesIO(data))
         bits = [polars.col(c).cast(polars.Int8) for c in frame.columns if frame[c].dtype == polars.Boolean]

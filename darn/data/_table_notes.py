@@ -1,7 +1,7 @@
-"""What a compressed table needs beside its bits to come back byte for byte.
+"""What a compressed table needs besides its bits to be restored byte for byte.
 
-A model knows the value of a cell; the file may write it in its own way ('?' for a missing value, 1.0 for 1, blanks at
-the edges). Notes keep the usual text of every value of a column, and the whole line where a row is written otherwise.
+A model codes the value of a cell, but the file may write it in different ways ('?' for a missing value, 1.0 for 1,
+surrounding blanks). Notes hold the usual text of every value of a column, and the whole line if a row differs from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def table_notes(table: Table, words: Sequence[Sequence[str]]) -> dict:
 
     Args:
         table: as read.
-        words: the values of each of its columns, as the model knows them.
+        words: the values of each of its columns, as the model codes them.
     """
     usual = []
     for j, values in enumerate(words):
@@ -39,12 +39,12 @@ def table_notes(table: Table, words: Sequence[Sequence[str]]) -> dict:
 
 
 def pack_notes(layout: Layout, texts: dict, lines: dict[str, str], tail: str) -> dict:
-    """Notes without what is empty."""
+    """The notes without empty entries."""
     return {k: v for k, v in {"layout": layout.to_json(), "texts": texts, "lines": lines, "tail": tail}.items() if v}
 
 
 def fits(notes: dict, rows: int, n: int, schema: Schema | None) -> bool:
-    """Whether notes could have been written for so many rows; may raise TypeError, ValueError or AttributeError."""
+    """Whether notes are valid for this many rows; may raise TypeError, ValueError or AttributeError."""
     width = n if schema is None else len(schema.names)
     Layout.from_json(notes.get("layout", {}))
     texts, lines = notes.get("texts", {}), notes.get("lines", {})
@@ -65,7 +65,7 @@ def table_text(notes: dict, blocks: Iterator[tuple[int, np.ndarray]], schema: Sc
     Args:
         notes: as `table_notes` made them.
         blocks: (number of the first row, bits) of consecutive rows.
-        schema: of the model; None where its units are the columns.
+        schema: of the model; None if its units are the columns.
     """
     layout = Layout.from_json(notes.get("layout", {}))
     texts, lines = notes.get("texts", {}), notes.get("lines", {})

@@ -1,7 +1,7 @@
-"""The one reader of text tables (csv, tsv, blank-separated): cells verbatim, each row with its line.
+"""Reads text tables (csv, tsv, blank-separated): cells verbatim, each row with its line.
 
-By the standard library's parser, which keeps text as written and knows the line of every row. polars fills short rows
-with nulls, makes rows of blank lines, and takes ten times as long to import.
+Uses the standard library's parser, which keeps text as written and knows the line of every row. polars fills short rows
+with nulls, turns blank lines into rows, and takes ten times as long to import.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from darn.data._layout import BLANKS, Layout
 from darn.errors import DarnError
 
 SUFFIXES = (".csv", ".txt", ".tsv", ".data", ".amat")
-# In this order where several would do: a comma may be a decimal sign or stand in a text, a semicolon hardly ever.
+# In this order if several are possible: a comma may be a decimal sign or part of a text, a semicolon rarely.
 DELIMITERS = (";", "\t", ",", "|")
 SPOKEN = {"tab": "\t", "\\t": "\t", "blank": BLANKS, "space": BLANKS, "comma": ",", "semicolon": ";"}
-_LINES, _CHARACTERS = 1000, 1 << 18  # how much of a file is looked at to find its delimiter
+_LINES, _CHARACTERS = 1000, 1 << 18  # how much of a file is read to detect its delimiter
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ class Record:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A text table whose delimiter and header are known; its rows are parsed as they are asked for."""
+    """A text table whose delimiter and header are known; its rows are parsed on demand."""
 
     what: str
     lines: list[str]  # with their line ends
     delimiter: str
-    after_blank: bool  # a quote may stand after the delimiter and a blank
+    after_blank: bool  # whether a quote may follow the delimiter and a blank
     width: int  # columns
     names: tuple[str, ...] | None  # the header, if there is one
     first: int  # the number of lines above the first row
     bom: bool
 
     def records(self) -> Iterator[Record]:
-        """All rows, those with empty cells too; a line with nothing on it is a row only where there is one column."""
+        """All rows, including those of empty cells; a blank line is a row only if there is one column."""
         above = self.first  # where the text that belongs to the next row begins
         for start, stop, cells in _parse(self.lines, self.delimiter, self.after_blank, self.what, first=self.first):
             if not _is_blank(cells, self.width) and not _is_comment(cells, self.width):
@@ -68,11 +68,11 @@ class TextTable:
 
     @cached_property
     def layout(self) -> Layout:
-        """How the table is written, as far as its first rows show it."""
+        """The format of the table, as far as its first rows show it."""
         some = self.lines[self.first : self.first + 200]
         ends = r"[ \t]*(\r\n|\n|\r)$" if self.delimiter == BLANKS else r"(\r\n|\n|\r)$"
         newlines = Counter(m[0] for line in some if line.strip() and (m := re.search(ends, line)))
-        # Read as if quotes were letters, a line shows which of its cells are quoted.
+        # Parsed as if quotes were letters, a line shows which of its cells are quoted.
         options = {"delimiter": self.delimiter, "skipinitialspace": self.after_blank or self.delimiter == BLANKS}
         plain = [row for row in csv.reader(some, quoting=csv.QUOTE_NONE, **options) if len(row) == self.width]
         quoted = tuple(j for j in range(self.width) if plain and all(row[j].startswith('"') for row in plain))
@@ -86,7 +86,7 @@ class TextTable:
         )
 
     def bits(self) -> np.ndarray | None:
-        """The common table of 0/1 with single delimiters, read without parsing, (N, n); None for any other."""
+        """A plain table of 0/1 with single delimiters, (N, n), read without parsing; None for any other table."""
         lines = [line.rstrip("\r\n") for line in self.lines[self.first :]]
         size = 2 * self.width - 1
         if not lines or any(len(line) != size for line in lines):
@@ -104,7 +104,7 @@ class TextTable:
         """All columns but `label` as floats (N, n), and the label's cells; text is refused with its line."""
         if label is None and self.width > 1 and len(self.lines) > self.first:
             options: dict = {"delimiter": None if self.delimiter == BLANKS else self.delimiter, "quotechar": '"'}
-            # Twice as fast where all goes well; whatever does not is left to the exact reader, which names the line.
+            # Twice as fast for valid tables; others are left to the exact reader, which names the line.
             with contextlib.suppress(ValueError):
                 X = np.loadtxt(self.lines[self.first :], comments=None, ndmin=2, **options)
                 if X.shape[1] == self.width:
@@ -135,23 +135,26 @@ class TextTable:
 
 
 def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) -> TextTable:
-    """Finds a table's delimiter (unless it is given) and its header.
+    """Detects a table's delimiter (unless it is given) and its header.
 
     Args:
-        path: for its ending, in messages.
+        path: for its suffix, in messages.
         data: the bytes of the file.
-        what: the file as the user named it, to begin a sentence with.
+        what: the file as the user named it, for messages.
         delimiter: one character, " " for any number of blanks, or "tab", "comma", "semicolon", "blank".
+
+    Returns:
+        The table, whose rows are parsed on demand.
     """
     if b"\0" in data[:4096]:
-        raise DarnError(f"{what} is not text, though its name ends in {path.suffix}: give the file its right ending.")
+        raise DarnError(f"{what} is not text, although its name ends in {path.suffix}: correct the file's suffix.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise DarnError(f"{what} is not UTF-8 text (byte {e.start + 1}): save it as UTF-8.") from None
     lines = list(io.StringIO(text, newline=""))
     if not any(line.strip() and not line.startswith("#") for line in lines):
-        raise DarnError(f"{what} is empty: it needs one row of values a line.")
+        raise DarnError(f"{what} is empty: it needs one row of values per line.")
     sample = _sample(lines)
     if delimiter is None:
         delimiter = sniff(sample)
@@ -167,7 +170,7 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
         if not cells or _is_blank(cells, width) or comment:
             first = stop
             continue
-        width = len(cells)  # of the header or the first row: the others are held against it
+        width = len(cells)  # of the header or the first row, which the others must match
         if _is_header(cells):
             names, first = tuple(cell.strip() for cell in cells), stop
         else:
@@ -177,18 +180,18 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
 
 
 def sniff(sample: list[str]) -> str:
-    """The delimiter by which most lines have the same number of cells, more than one."""
+    """The delimiter that gives most lines the same number of cells, more than one."""
     agreement = {d: _agreement(sample, d, False) for d in DELIMITERS}
-    share, delimiter = max(
-        ((share, d) for d, (share, width) in agreement.items() if width > 1),
-        key=lambda found: found[0],  # the first of equals, in the order of DELIMITERS
+    fraction, delimiter = max(
+        ((fraction, d) for d, (fraction, width) in agreement.items() if width > 1),
+        key=lambda found: found[0],  # ties go to the first in DELIMITERS
         default=(0.0, ","),
     )
-    if share:
+    if fraction:
         return delimiter
-    share, width = _agreement(sample, BLANKS, False)
+    fraction, width = _agreement(sample, BLANKS, False)
     numeric = all(is_number(word) for line in sample if not line.startswith("#") for word in line.split())
-    return BLANKS if width > 1 and (share == 1 or numeric) else ","
+    return BLANKS if width > 1 and (fraction == 1 or numeric) else ","
 
 
 def is_number(word: str) -> bool:
@@ -201,7 +204,7 @@ def is_number(word: str) -> bool:
 
 
 def _agreement(sample: list[str], delimiter: str, after_blank: bool) -> tuple[float, int]:
-    """(share of the sampled rows that have the most common number of cells, that number)."""
+    """Returns (fraction of the sampled rows with the most common number of cells, that number)."""
     try:
         rows = [cells for _, _, cells in _parse(sample, delimiter, after_blank, "", strict=False)]
     except DarnError:
@@ -226,7 +229,7 @@ def _sample(lines: list[str]) -> list[str]:
 def _parse(
     lines: list[str], delimiter: str, after_blank: bool, what: str, *, first: int = 0, strict: bool = True
 ) -> Iterator[tuple[int, int, list[str]]]:
-    """(first line, line after the last, cells) of every record, lines counted from 0."""
+    """Yields (first line, line after the last, cells) of every record, with lines counted from 0."""
     given = islice(lines, first, None)
     if delimiter == BLANKS:
         given = (line.strip() for line in given)
@@ -246,15 +249,15 @@ def _is_blank(cells: list[str], width: int) -> bool:
 
 
 def _is_comment(cells: list[str], width: int) -> bool:
-    """A line that begins with # and could be no row."""
+    """A line that begins with # and cannot be a row."""
     return bool(cells) and cells[0].startswith("#") and len(cells) != width
 
 
 def _is_header(cells: list[str]) -> bool:
     """No cell is a number; or they are 0, 1, 2, ... in order, which pandas writes over an array.
 
-    A line with some numbers and some words stays data and is refused there: taken for a header, a row with a slip in
-    it would be lost.
+    A line with some numbers and some words counts as data and is refused there: if it were taken for a header, a row
+    with a typo would be lost.
     """
     words = [cell.strip() for cell in cells]
     if len(words) > 2 and words == [str(i) for i in range(len(words))]:

@@ -1,7 +1,7 @@
-"""Images as rows of one size: cut into tiles, put together again.
+"""Images as rows of one size: cut into tiles and reassembled.
 
-An image of the model's own size is one tile. Where the last tiles reach beyond the edge of an image, their outer pixels
-are not coded at all.
+An image of the model's own size is one tile. Where tiles extend beyond the edge of an image, the outside pixels are not
+coded.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Size = tuple[int, int]  # height, width
 
 
 def n_tiles(size: Size, tile: Size) -> Size:
-    """How many tiles down and across."""
+    """The number of tiles down and across."""
     return -(-size[0] // tile[0]), -(-size[1] // tile[1])
 
 
@@ -32,13 +32,13 @@ def paste(rows: np.ndarray, size: Size, tile: Size) -> np.ndarray:
 
 
 def unit_mask(notes: dict) -> Callable[[int, int], np.ndarray] | None:
-    """Which units of a row lie inside its image.
+    """Which units of a row are inside its image.
 
     Args:
         notes: of a `RowSource`.
 
     Returns:
-        A function of (start, stop), rows by number, to a mask (stop - start, n); None where all units are inside.
+        A function from (start, stop), row numbers, to a mask (stop - start, n); None if all units are inside.
     """
     if "images" not in notes:
         return None

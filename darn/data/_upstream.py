@@ -21,8 +21,8 @@ NADE = "in the splits of Larochelle & Murray (2011)"
 class File:
     """A public file: addresses to try in turn, and the one checksum all of them must have.
 
-    `check` is "sha256:..." or, where the file itself was not at hand when this was written, "git:...", its
-    git blob id. That of a .gz file is of the unpacked bytes: mirrors compress in their own ways.
+    `check` is "sha256:..." or, if the file itself was not available when this was written, "git:...", its git
+    blob id. For a .gz file it is of the unpacked bytes, since mirrors compress differently.
     """
 
     urls: tuple[str, ...]
@@ -33,9 +33,9 @@ class File:
 class Known:
     """A published set. `sha256` is of the packed npz as first made, `content` of its rows in any order.
 
-    Only the rows can be asked for: an npz packed here from downloaded files has other zip bytes, and for
-    connect4 (test) and ocr_letters (train) the published files have the same rows in another order. The full
-    rcv1 was not at hand, so it has neither; written as text, its splits must have the checksums of `files`.
+    Only the rows can be compared: an npz packed from downloaded files has different zip bytes, and for connect4
+    (test) and ocr_letters (train) the published files have the same rows in another order. The full rcv1 was not
+    available, so it has neither; written as text, its splits must have the checksums of `files`.
     """
 
     n: int

@@ -1,4 +1,4 @@
-"""Output files: rows as pictures, numbers as tables; the ending of the name chooses the format."""
+"""Output files: rows as images, numbers as tables; the suffix of the name chooses the format."""
 
 import csv
 import sys
@@ -18,18 +18,18 @@ PAGES = ("html", "htm")
 
 
 def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path | None) -> None:
-    """Refuses a name that could not be written, before any work is done for it.
+    """Refuses an output that cannot be written, before any work is done.
 
     Args:
-        path: the file to write; None for none.
-        kinds: the endings it may have, without their point.
-        inputs: files that are read and must not be written over.
+        path: the file to write, or None.
+        kinds: the suffixes it may have, without the dot.
+        inputs: files that are read and must not be overwritten.
     """
     if path is None:
         return
     if Path(path).suffix.lower().lstrip(".") not in kinds:
         endings = " or ".join(f".{k}" for k in kinds)
-        raise DarnError(f"{path}: the ending of the name chooses the format, so it must be {endings}")
+        raise DarnError(f"{path}: the suffix chooses the format, so it must be {endings}")
     check_target(path, *inputs)
 
 
@@ -48,7 +48,7 @@ def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None
     """Writes rows of the visible layer.
 
     Args:
-        path: .png for images side by side, .npy or .csv for a table; None for a table on standard output.
+        path: .png for a sheet of images, .npy or .csv for a table; None for a table on standard output.
         x: (N, n).
         shape: of a row as an image; None for the shape nearest to a square.
         columns: the header of a .csv; x1, x2, ... by default.
@@ -63,7 +63,7 @@ def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None
 
 
 def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> None:
-    """Writes a table of text as .csv, quoted where it must be; None is standard output."""
+    """Writes a table of text as .csv, quoted where necessary; None is standard output."""
     if path is None:
         csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
         return

@@ -1,17 +1,17 @@
-"""Completion: what is missing, given what is seen. Several draws a row, and log p(x_missing | x_observed).
+"""Completion: draws of missing units given the observed ones, and log p(x_missing | x_observed).
 
-Every case is one walk along the visible layer's chain, at a code h: units that are seen are held at their values and
-their probabilities multiplied into a weight, units that are missing are drawn. The mean weight over h ~ p(h) is
-p(x_observed), whatever the layer; and where no seen unit follows a missing one the weight depends on h alone.
+Every case is one walk along the visible layer's chain, given a code h: observed units keep their values, and their
+probabilities are multiplied into a weight; missing units are drawn. The mean weight over h ~ p(h) is p(x_observed), for
+every layer. If no observed unit depends on a missing one, the weight depends only on h.
 
-- exact: the codes can be enumerated (or there are none), and either that is so, or the missing units are few enough to
-  enumerate as well.
-- importance: else. Codes come from the encoder, and what it is fed in the holes is their mean over many fillings: draws
-  of the model to begin with, refined by some sweeps of h ~ q(h | filled row), x_missing ~ p(. | h, x_observed). (A
-  single filling would tell the encoder more than is known, and its codes would be far too sure.) Then the biases of its
-  factorial layers are fitted to the row: they lower the description length of what is seen, by the gradient that
-  training uses. The weights p(h) p(x_observed | ...) / q(h) are unbiased for p(x_observed) whatever came before them;
-  completions are resampled by them, and their effective sample size is reported.
+- exact: used if the codes can be enumerated (or there are none), and either no observed unit depends on a missing one,
+  or there are few enough missing units to enumerate them too.
+- importance: used otherwise. Codes come from the encoder, whose input in the missing places is the mean over many
+  fillings: draws of the model, refined by a few sweeps of h ~ q(h | filled row), x_missing ~ p(. | h, x_observed). (A
+  single filling would make the encoder overconfident.) Then the biases of its factorial layers are fitted to the row:
+  they minimise the description length of the observed units, by the gradient that training uses. The weights
+  p(h) p(x_observed | ...) / q(h) are unbiased for p(x_observed) whatever the fillings; completions are resampled by
+  them, and their effective sample size is reported.
 """
 
 from dataclasses import dataclass
@@ -30,16 +30,16 @@ from darn.inference import likelihood
 from darn.model import Stack
 from darn.nn import softplus
 
-FEW = 10  # missing units that are enumerated
-FIT_STEPS, FIT_SAMPLES = 300, 8  # of the encoder's biases to one row
+FEW = 10  # the most missing units that are enumerated
+FIT_STEPS, FIT_SAMPLES = 300, 8  # for fitting the encoder's biases to one row
 
 
 @dataclass(frozen=True)
 class Completions:
-    """n draws of every row's missing units, and how much the row's seen ones are worth."""
+    """n draws of every row's missing units, and the likelihood of its observed ones."""
 
-    x: np.ndarray  # (N, n, n_x) uint8; what was seen is as it was
-    log_p_observed: np.ndarray  # (N,) log p(x_observed), nats; low in the mean unless exact
+    x: np.ndarray  # (N, n, n_x) uint8; observed units are unchanged
+    log_p_observed: np.ndarray  # (N,) log p(x_observed), nats; too low on average unless exact
     method: str  # "exact" | "importance"
     ess: np.ndarray | None = None  # (N,) effective sample size
 
@@ -54,48 +54,56 @@ class ConditionalLikelihood:
 
 
 def holes(x, missing=None) -> tuple[np.ndarray, np.ndarray]:
-    """(rows with 0 in their holes, mask of the holes): from NaN, or from a mask for all rows or for each."""
+    """Returns (rows with 0 for missing values, mask of the missing values), from NaN or a mask."""
     x = np.asarray(x)
     if x.ndim != 2 or not len(x):
-        raise DarnError(f"rows to complete must be a table of at least one row, not of shape {x.shape}")
+        raise DarnError(f"rows to complete must be an array of shape (N, n_x) with at least one row, not {x.shape}")
     nan = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
     mask = nan if missing is None else nan | _mask(missing, x.shape)
     filled = np.where(nan, 0, x).astype(np.float32)
     if ((filled != 0) & (filled != 1)).any():
-        raise DarnError("rows to complete must be 0 and 1, with NaN or a mask where they have holes")
+        raise DarnError("rows to complete must be 0 and 1, with missing values marked by NaN or a mask")
     return filled, mask
 
 
 def _mask(missing, shape: tuple[int, ...]) -> np.ndarray:
     missing = np.asarray(missing)
     if missing.dtype != bool:
-        raise DarnError(f"the mask of missing units must be an array of True and False, not of {missing.dtype}")
+        raise DarnError(f"the mask of missing units must be an array of bool, not of {missing.dtype}")
     try:
         return np.broadcast_to(missing, shape)
     except ValueError:
-        raise DarnError(f"the mask has shape {missing.shape}, the rows {shape}: give one, or one a row") from None
+        raise DarnError(
+            f"the mask has shape {missing.shape}, the rows {shape}: give one mask for all rows or one for each"
+        ) from None
 
 
 def complete(
     model: Stack, x, missing=None, *, n: int = 1, context=None, seed: int = 0, n_samples: int = 100, sweeps: int = 5
 ) -> Completions:
-    """Draws what is missing in rows, given what is seen.
+    """Draws the missing units of rows given the observed ones.
 
     Args:
         model: any stack.
-        x: (N, n_x) of 0 and 1; NaN, or `missing`, marks the units to be drawn.
-        missing: an array of bool, for all rows (n_x,) or for each (N, n_x).
-        n: completions of every row.
+        x: (N, n_x) of 0 and 1; NaN or `missing` marks the units to draw.
+        missing: an array of bool, (n_x,) for all rows or (N, n_x).
+        n: completions per row.
         context: (N, n_context), for a model that was trained with one.
-        seed: of all that is drawn.
-        n_samples: codes weighed for every row where they cannot all be enumerated.
-        sweeps: how often the filling that the encoder is fed is refined; see above.
+        seed: of everything random.
+        n_samples: codes drawn per row if they cannot all be enumerated.
+        sweeps: how often the encoder's input is refined; see the module's docstring.
+
+    Returns:
+        The completions, log p(x_observed) and the method used.
+
+    Raises:
+        DarnError: if x or the mask does not fit the model.
     """
     x, mask = holes(x, missing)
     if x.shape[1] != model.n_x:
-        raise DarnError(f"the rows have {x.shape[1]} columns, the model {model.n_x}: give rows like its own")
+        raise DarnError(f"the rows have {x.shape[1]} columns, but the model has {model.n_x}: give rows of its own kind")
     if n < 1 or n_samples < 1 or sweeps < 0:
-        raise DarnError("completions and samples must be at least 1, sweeps at least 0")
+        raise DarnError("n and n_samples must be at least 1, and sweeps at least 0")
     how = _method(model, mask)
     if how == "enumerate":
         return _by_states(model, x, mask, context, n, seed)
@@ -115,10 +123,22 @@ def complete(
 def conditional(
     model: Stack, x, missing, *, context=None, seed: int = 0, n_samples: int = 1000, sweeps: int = 5
 ) -> ConditionalLikelihood:
-    """log p(x_missing | x_observed) = log p(x) - log p(x_observed) of whole rows, of which `missing` is to be guessed.
+    """log p(x_missing | x_observed) = log p(x) - log p(x_observed), for rows whose missing units are known.
 
-    Where the codes are too many to enumerate, each term is an importance sampling estimate and low in the mean: the
-    second is the harder one, so that the difference comes out too high while the effective sample size is small.
+    If there are too many codes to enumerate, both terms are importance sampling estimates and too low on average. The
+    second is the harder one, so the difference is too high while the effective sample size is small.
+
+    Args:
+        model: any stack.
+        x: (N, n_x) of 0 and 1.
+        missing: an array of bool, (n_x,) for all rows or (N, n_x): the units to predict from the others.
+        context: (N, n_context), for a model that was trained with one.
+        seed: of everything random.
+        n_samples: codes drawn per row if they cannot all be enumerated.
+        sweeps: as for `complete`.
+
+    Returns:
+        The likelihood of each row's missing units, and the method used.
     """
     x = np.asarray(x)
     seen = complete(model, x, missing, context=context, seed=seed, n_samples=n_samples, sweeps=sweeps)
@@ -136,15 +156,15 @@ def _method(model: Stack, mask: np.ndarray) -> str:
 
 
 def _held(layer, c, x, missing, key):
-    """(a row with its holes drawn, log of the product of what its seen units were worth), along the layer's chain.
+    """Returns (the row with its missing units drawn, the summed log-probability of its observed units).
 
-    Of a layer in several orders one is drawn: in the mean, that is the layer.
+    If the layer has several orders, one is drawn: on average, that is the layer.
     """
     u = jax.random.uniform(jax.random.fold_in(key, 0), (layer.n,))
     order, _ = layer.draw_order(jax.random.fold_in(key, 1))
 
     def decide(log_w, j, a):
-        # `j` may stand for several units side by side, or for none where it is n.
+        # `j` may be an array of units; n stands for no unit.
         hole = missing[j]
         y = jnp.where(hole, (u[j] < jax.nn.sigmoid(a)).astype(x.dtype), x[j])
         worth = jnp.where(hole | (j == layer.n), 0, y * a - softplus(a))
@@ -159,7 +179,7 @@ def _fitted(model: Stack) -> list[int]:
 
 
 def _shifted(model: Stack, shift) -> Stack:
-    """The model with the biases of these encoder layers moved."""
+    """The model with the biases of its fitted encoder layers moved."""
     if not shift:
         return model
     where = lambda m: [m.encoder[k].layer for k in _fitted(model)]  # noqa: E731
@@ -168,7 +188,7 @@ def _shifted(model: Stack, shift) -> Stack:
 
 @eqx.filter_jit
 def _by_codes(model, x, missing, context, keys, n, each, sweeps):
-    """Exact: every code, weighed by p(h) p(x_observed | h)."""
+    """Exact: every code, weighted by p(h) p(x_observed | h)."""
     m = sum(model.n_h)
     codes = ((jnp.arange(2**m)[:, None] >> jnp.arange(m - 1, -1, -1)[None]) & 1).astype(x.dtype)
     split = lambda code: tuple(jnp.split(code, np.cumsum(model.n_h)[:-1])) if m else ()  # noqa: E731
@@ -195,18 +215,18 @@ def _by_codes(model, x, missing, context, keys, n, each, sweeps):
 
 @eqx.filter_jit
 def _by_weights(model, x, missing, context, keys, n, each, sweeps):
-    """Importance resampling, the encoder fed with fillings that the sweeps refine."""
+    """Importance resampling; the encoder's input is the mean of fillings that the sweeps refine."""
     layer = model.decoder[0].layer
 
     def one(x, missing, context, key):
         k_start, k_sweeps, k_fit, k_last, k_choice = jax.random.split(key, 5)
 
         def step(fed, k, shift=None):
-            """(a filling, its log weight) by way of a code of the row as `fed` to the encoder."""
+            """Returns (a filling, its log weight) for a code drawn from the encoder given `fed`."""
             k_h, k_x = jax.random.split(k)
             h = _shifted(model, shift).encode(fed, context, key=k_h)
             y, log_w = _held(layer, model.above(0, h, context), x, missing, k_x)
-            # As in training, log q's own weights are held: see `objective.description_length`.
+            # As in training, the weights inside log q are frozen: see `objective.description_length`.
             log_q = _shifted(model, lax.stop_gradient(shift)).log_q(fed, h, context)
             return y, log_w + model.log_prior(h, context) - log_q
 
@@ -233,7 +253,7 @@ def _by_weights(model, x, missing, context, keys, n, each, sweeps):
 
 
 def _descend(loss, start, key):
-    """Lowers loss(values, key) from `start` by RMSprop, the steps growing smaller."""
+    """Minimises loss(values, key) from `start` by RMSprop with a decreasing learning rate."""
     rate = optax.linear_schedule(0.1, 0.005, FIT_STEPS - 1)
     optimizer = optax.rmsprop(rate, decay=0.9, eps=1e-6, eps_in_sqrt=True)
 
@@ -246,7 +266,7 @@ def _descend(loss, start, key):
 
 
 def _by_states(model, x, mask, context, n, seed) -> Completions:
-    """Exact: every filling of few holes, each with its exact likelihood."""
+    """Exact: every filling of a few missing units, with its exact likelihood."""
     rng = np.random.RandomState(seed)
     drawn = np.repeat(x[:, None].astype(np.uint8), n, axis=1)
     rows, owner = [], []

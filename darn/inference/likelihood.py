@@ -15,21 +15,21 @@ from darn.errors import DarnError
 from darn.inference.sampling import as_floats
 from darn.model import Stack
 
-EXACT_LIMIT = 16  # stochastic units that `evaluate` enumerates unasked, as in the paper
-MAX_ENUMERATED = 30  # beyond this the sum is a matter of years
+EXACT_LIMIT = 16  # the most stochastic units that `evaluate` enumerates, as in the paper
+MAX_ENUMERATED = 30  # the most that `exact` enumerates: beyond this the sum takes years
 
 
 @dataclass(frozen=True)
 class Likelihood:
     """The likelihood of rows, in nats, and how far to trust it.
 
-    `nll` is -log p (an estimate unless exact), `bound` the expected description length: never one for the other.
+    `nll` is the mean of -log p (an estimate unless exact); `bound` is the mean expected description length.
     """
 
     method: str  # "exact" | "importance"
     log_p: np.ndarray  # (N,) nats
     row_bound: np.ndarray  # (N,) expected description length of each row, nats
-    nll_ci95: float  # half-width from the estimator's own noise; 0 when exact
+    nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact
     n_samples: int = 0
     repeats: int = 0
     ess: np.ndarray | None = None  # (N,) effective sample size of one repeat
@@ -45,7 +45,7 @@ class Likelihood:
 
     @property
     def rows_ci95(self) -> float:
-        """Half-width from having seen these rows and not others."""
+        """Half-width of the interval from the choice of rows."""
         n = len(self.log_p)
         return float(1.96 * np.std(self.log_p, dtype=np.float64, ddof=1) / n**0.5) if n > 1 else math.inf
 
@@ -68,7 +68,7 @@ class Likelihood:
 
 
 def method_for(model: Stack) -> str:
-    """The name of the function that suits a model when nobody asks for one."""
+    """The method that `evaluate` uses for a model: "exact" or "importance"."""
     return "exact" if sum(model.n_h) <= EXACT_LIMIT else "importance"
 
 
@@ -83,7 +83,21 @@ def evaluate(
     rows_at_once: int | None = None,
     progress=None,
 ) -> "Likelihood":
-    """Exact where the code is small enough (or there is none), else importance sampling; see `exact`, `importance`."""
+    """Scores rows: exactly if the model has at most 16 stochastic units, otherwise by importance sampling.
+
+    Args:
+        model: any stack.
+        x: (N, n_x) of 0 and 1, or of intensities if the visible layer is factorial.
+        context: (N, n_context), for a model that was trained with one.
+        n_samples: importance samples per row.
+        repeats: how often the estimate is repeated, for its interval.
+        seed: of the importance samples.
+        rows_at_once: the most rows in one program; None chooses a fast size.
+        progress: called with the number of rows done after each program.
+
+    Returns:
+        -log p and bound, by row and on average.
+    """
     options = {"context": context, "rows_at_once": rows_at_once, "progress": progress}
     if method_for(model) == "exact":
         return exact(model, x, **options)
@@ -92,7 +106,7 @@ def evaluate(
 
 def _checked(model: Stack, x) -> None:
     if np.ndim(x) != 2 or np.shape(x)[1] != model.n_x:
-        raise DarnError(f"rows to score must be of shape (N, {model.n_x}), as the model's own; these are {np.shape(x)}")
+        raise DarnError(f"rows to score must have shape (N, {model.n_x}), like the model's own, not {np.shape(x)}")
     if not len(x):
         raise DarnError("there are no rows to score")
 
@@ -112,14 +126,14 @@ def _table(model, x, context, first, chunk):
 
     number = first + jnp.arange(chunk)
     codes = ((number[:, None] >> jnp.arange(n - 1, -1, -1)[None]) & 1).astype(x.dtype)
-    # Rows outside, codes inside: what depends on the code alone is computed once for all rows, and the other way.
+    # Nested vmaps: what depends only on the code is computed once for all rows, and vice versa.
     return jax.vmap(jax.vmap(pair, (None, None, 0)), (0, 0, None))(x, context, codes)
 
 
 @jax.jit
 def _accumulate(sums, log_p, log_q):
-    # A program of its own: with this sum in it, `_table` ran eight times slower on a CPU (100 rows, 512 codes, 784
-    # units, jaxlib 0.10.2). Why is not known; the limit on its size in `exact` was found by trying, too.
+    # A separate program: with this sum inside, `_table` ran eight times slower on a CPU (100 rows, 512 codes, 784
+    # units, jaxlib 0.10.2), for reasons unknown. The size limit in `exact` was also found by trial.
     top, total, bound = sums
     log_p, log_q = sum(log_p), sum(log_q, start=jnp.zeros(()))
     new = jnp.maximum(top, jnp.max(log_p, axis=1))
@@ -128,21 +142,24 @@ def _accumulate(sums, log_p, log_q):
 
 
 def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, progress=None) -> Likelihood:
-    """-log p(x) = -log sum_h p(x,h) and the expected bound, by enumeration.
+    """-log p(x) = -log sum_h p(x,h) and the expected bound, by enumerating the codes.
 
-    Memory is that of the layers over one table of rows by codes, whatever 2^n_h is.
+    Memory is bounded by one table of rows by codes, however large 2^n_h is.
 
     Args:
-        model: any stack with few enough stochastic units.
-        x: (N, n_x) of 0 and 1, or of intensities where the visible layer is factorial.
+        model: a stack with at most 30 stochastic units.
+        x: (N, n_x) of 0 and 1, or of intensities if the visible layer is factorial.
         context: (N, n_context), for a model that was trained with one.
-        rows_at_once: the most rows in a table; None: what is fast.
+        rows_at_once: the most rows in a table; None chooses a fast size.
         progress: called with the number of rows done after each table.
+
+    Returns:
+        -log p and bound, by row and on average.
     """
     _checked(model, x)
     n = sum(model.n_h)
     if n > MAX_ENUMERATED:
-        raise DarnError(f"the model has {n} stochastic units: 2^{n} codes cannot be summed; use importance sampling")
+        raise DarnError(f"the model has {n} stochastic units, too many to sum 2^{n} codes: use importance sampling")
     floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
     pairs = max(floats // model.row_floats, 1)
     codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
@@ -162,7 +179,7 @@ def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, pro
 
 
 def _draw(model, x, context, keys, number):
-    """log p and log q by layer, (rows, samples) each, of the samples with these numbers."""
+    """log p and log q by layer, (rows, samples) each, for the samples with these numbers."""
 
     def one(key, x, context, i):
         h = model.encode(x, context, key=jax.random.fold_in(key, i))
@@ -223,10 +240,10 @@ def importance(
     numbers: np.ndarray | None = None,
     progress=None,
 ) -> Likelihood:
-    """-log p(x) by Eq. (16) with S samples of q(H|x) a row, repeated R times.
+    """-log p(x) by Eq. (16), with S samples of q(H|x) per row, repeated R times.
 
-    The estimate of log p is low in the mean (Jensen), the more so the fewer samples: the interval over repeats shows
-    noise, not this bias. The effective sample size and the values at S/100 and S/10 show it.
+    The estimate of log p is too low on average (Jensen), the more so the fewer samples. The interval over repeats shows
+    its noise, not this bias; the effective sample size and the values at S/100 and S/10 show the bias.
 
     Args:
         model: any stack.
@@ -234,16 +251,19 @@ def importance(
         context: (N, n_context), for a model that was trained with one.
         n_samples: S.
         repeats: R.
-        seed: of the samples. Those of a row follow from the seed and its number.
-        rows_at_once: the most rows in one program; None: 100.
-        numbers: the rows' numbers (uint32), if other than their places.
+        seed: of the samples. A row's samples depend only on the seed and the row's number.
+        rows_at_once: the most rows in one program; None means 100.
+        numbers: (N,) uint32, the rows' numbers; None numbers them by position.
         progress: called with the number of rows done after each program.
+
+    Returns:
+        -log p and bound, by row and on average.
     """
     _checked(model, x)
-    # At once: what fits a CPU's cache, or half a gigabyte an array on an accelerator.
+    # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
-    # Four samples of a row share what depends on the row alone, as a NADE's running sums: 1.5 times as fast. Frames of
-    # a game are too wide for that; there many rows are better than few.
+    # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
+    # frames are too large for that; there, many rows at once are better.
     fours = floats // (4 * model.row_floats)
     size = rows_within(model.row_floats, len(x), min(rows_at_once or 100, fours if fours >= 8 else len(x)))
     chunk = max(min(floats // (model.row_floats * size), n_samples), 1)

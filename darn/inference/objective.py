@@ -1,4 +1,4 @@
-"""The expected description length, Eqs. (11) to (15), and what training differentiates to lower it."""
+"""The expected description length, Eqs. (11) to (15), and the losses that training minimises."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,24 +14,28 @@ from darn.model import Stack
 from darn.random import uniform
 
 ESTIMATORS = (*LOCAL, "reinforce", "disarm")
-_DECODER = 2**31 - 1  # sets the decoder's key apart from all the keys that `encode` derives from the same one
+_DECODER = 2**31 - 1  # separates the decoder's key from all keys that `encode` derives from the same one
 
 
 class DescriptionLength(eqx.Module):
-    """One datum's description length in nats and its parts; an upper bound on -log p(x) in the mean."""
+    """The description length of one row in nats, and its parts; on average an upper bound on -log p(x)."""
 
     x_given_h: Float[Array, ""]  # L(x|h) = -log p(x|h), Eq. (11)
     h: tuple[Array, ...]  # L(h) = log q(h|x) - log p(h) by layer, Eq. (13): the bits-back cost of the code
     active: tuple[Array, ...]  # units of each layer that are on
-    weighted: Array | None = None  # the tighter bound of several encodings, where the decoder lowers that one
+    weighted: Array | None = None  # the tighter bound of several encodings, if the decoder minimises that one
 
     @property
     def total(self) -> Array:
         return sum(self.h, start=self.x_given_h)
 
     def priced(self, price: Float[Array, " L"], warm: Float[Array, ""] | float = 1.0) -> Array:
-        """What training lowers: the total with the sparsity term of fDARN, `price` nats for each active unit of each
-        layer, and with the code's cost at `warm` of its weight."""
+        """What training minimises: the total plus fDARN's sparsity term.
+
+        Args:
+            price: nats charged for each active unit, by layer.
+            warm: the weight of the code's cost, see `Training.warmup`.
+        """
         start = self.total if isinstance(warm, float) and warm == 1.0 else self.x_given_h + warm * sum(self.h)
         return sum((price[k] * n for k, n in enumerate(self.active)), start=start)
 
@@ -56,10 +60,22 @@ def description_length(
 ) -> DescriptionLength:
     """One sample h ~ q(H|x) of log q(h|x) - log p(x,h), Eq. (15), differentiable through the bits.
 
-    Inside log q the encoder's weights are frozen and only the path through h is kept: the estimator's derivation asks
-    that f not depend on q's own inputs, and the term so dropped has mean zero. `log_q="entropy"` (factorial encoders)
-    puts the closed form -H(q) in place of the sample, with live weights. A layer of the decoder that trains by an
-    estimate, as EoNADE does, contributes that; with `validating`, without noise such as dropout.
+    Inside log q the encoder's weights are frozen and only the path through h is kept: the derivation of the estimator
+    requires that f depend on q's parameters only through h, and the dropped term has mean zero. A decoder layer that
+    trains on an estimate of its log-probability, such as EoNADE, contributes that estimate.
+
+    Args:
+        model: any stack.
+        x: one row.
+        context: one row of context, for a model that was trained with one.
+        key: of everything random.
+        bit: how bits are drawn and differentiated, see `darn.gradients`.
+        log_q: "sampled", or "entropy" to replace log q by the closed form -H(q), with trainable weights (factorial
+            encoders only).
+        validating: whether to leave out noise that only training uses, such as dropout.
+
+    Returns:
+        The description length and its parts.
     """
     h = model.encode(x, context, key=key, bit=bit)
     if log_q == "entropy":
@@ -91,16 +107,23 @@ def make_loss(
     weighted: bool = False,
     validating: bool = False,
 ) -> Loss:
-    """The loss `(model, x, context, price, warm=1.0, *, key)` of one datum for a named gradient estimator.
+    """The loss of one row, for a named gradient estimator.
 
-    `price` is the sparsity term of fDARN: nats charged for each active unit of each stochastic layer (an array of
-    n_layers prices; zeros for none). `warm`: how much the code's cost counts, see `Training.warmup`. `weighted`: the
-    decoder lowers the bound of Burda, Grosse and Salakhutdinov (2016) over n_samples encodings, see `_weighted`.
-    `validating`: without noise that is there for training alone, for the estimators that act locally.
+    Args:
+        estimator: one of `ESTIMATORS`.
+        n_samples: encodings per row.
+        log_q: see `description_length`.
+        weighted: whether the decoder minimises the bound of Burda, Grosse and Salakhutdinov (2016) over n_samples
+            encodings.
+        validating: whether to leave out noise that only training uses, for the local estimators.
+
+    Returns:
+        A function `(model, x, context, price, warm=1.0, *, key)`, with `price` and `warm` as in
+        `DescriptionLength.priced`. It returns a surrogate whose gradient is the estimate, and the description length.
     """
     if weighted:
         if estimator not in LOCAL or n_samples < 2:
-            raise ValueError(f"weighted takes 2 encodings or more and the estimator {' or '.join(LOCAL)}")
+            raise ValueError(f"weighted needs at least 2 samples and the estimator {' or '.join(LOCAL)}")
         return _weighted(LOCAL[estimator], n_samples, log_q)
     if estimator in LOCAL:
         bit = LOCAL[estimator]
@@ -109,7 +132,7 @@ def make_loss(
             def one(k):
                 return description_length(model, x, context, key=k, bit=bit, log_q=log_q, validating=validating)
 
-            # Deriving a key costs as much as drawing a layer of bits: none is derived that is not needed.
+            # Deriving a key costs as much as drawing a layer of bits, so none is derived in vain.
             dl = one(key) if n_samples == 1 else _mean(jax.vmap(one)(jax.random.split(key, n_samples)))
             return dl.priced(price, warm), dl
 
@@ -118,21 +141,21 @@ def make_loss(
 
 
 def _through(model, x, context, h, *, key) -> DescriptionLength:
-    """The description length of x through a given h; the only live gradient is the decoder's."""
+    """The description length of x for a given h; only the decoder has a gradient."""
     q = _frozen_encoder(model).log_q_layers(x, h, context)
     return _parts(q, model.training_log_p_layers(x, h, context, key=key), h)
 
 
 def _weighted(bit: Estimator, n_samples: int, log_q: str) -> Loss:
-    """The decoder lowers -log of the mean of p(x,h)/q(h|x) over K encodings: each counts by its importance weight.
+    """The decoder minimises -log of the mean of p(x,h)/q(h|x) over K encodings, each with its importance weight.
 
-    The encoder lowers the description length as ever, so that codes remain good for coding. The decoder's gradient is
-    unbiased. While the code's cost is warming up, encodings count by their weights at its full cost.
+    The encoder still minimises the description length, so that codes remain good for compression. The decoder's
+    gradient is unbiased. During warm-up, the importance weights use the full cost of the code.
     """
 
     def loss(model, x, context, price, warm=1.0, *, key):
         if model.trains_by_estimate:
-            raise ValueError("encodings are weighted by log p(x, h), and a layer of this model trains by an estimate")
+            raise ValueError("weighted needs log p(x, h), but a layer of this model trains on an estimate of it")
         coder = eqx.tree_at(lambda m: m.decoder, model, _frozen(model.decoder))
 
         def one(k):
@@ -150,7 +173,7 @@ def _weighted(bit: Estimator, n_samples: int, log_q: str) -> Loss:
 
 
 def _reinforce(n_samples: int) -> Loss:
-    """Score function over K encodings, each with the mean of the others as its baseline. Unbiased."""
+    """Score function over K encodings, each with the mean of the others as baseline. Unbiased."""
     K = max(n_samples, 2)
 
     def loss(model, x, context, price, warm=1.0, *, key):
@@ -171,7 +194,7 @@ def _reinforce(n_samples: int) -> Loss:
 def _disarm(n_samples: int) -> Loss:
     """DisARM (Dong, Mnih & Tucker, 2020) for factorial encoders of any depth: K/2 antithetic pairs. Unbiased.
 
-    Layer k's pair shares the layers below it and is continued upwards independently, so L layers take L pairs.
+    The pair of layer k shares the layers below it and continues upwards independently, so L layers need L pairs.
     """
     n_pairs = max(n_samples // 2, 1)
     no_bits = make_loss("darn", n_samples=n_samples)

@@ -1,4 +1,4 @@
-"""Exact, independent samples by ancestral sampling, and the way back: codes and reconstructions."""
+"""Exact, independent samples by ancestral sampling; codes and reconstructions."""
 
 from functools import partial
 from typing import NamedTuple
@@ -15,19 +15,19 @@ CHUNK = 1000  # rows drawn in one program
 
 
 class Samples(NamedTuple):
-    """Rows drawn from a model, the hidden layers they came from, and log p(x, h) if asked for."""
+    """Rows drawn from a model, the hidden layers they came from, and log p(x, h) if requested."""
 
     x: np.ndarray  # (N, n_x) uint8
-    h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8, h[0] being h^(1)
+    h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8; h[0] is h^(1)
     log_p: np.ndarray | None  # (N,) nats
 
 
 class Code(NamedTuple):
-    """What a model makes of rows: bits and probabilities of every hidden layer, and the way back to x."""
+    """The codes of rows: bits and probabilities of every hidden layer, and the reconstruction of x."""
 
     h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8
-    q: tuple[np.ndarray, ...]  # (N, n_h^l) probability of each unit being on, given the code below; where the encoder
-    # is autoregressive, given also the more probable values of the units before it
+    q: tuple[np.ndarray, ...]  # (N, n_h^l) probability of each unit being on, given the code below; if the encoder is
+    # autoregressive, also given the more probable values of the units before it
     x: np.ndarray  # (N, n_x) probability of each visible unit being on, given the code; likewise
 
 
@@ -39,7 +39,7 @@ def as_floats(tree):
     return jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), tree)
 
 
-# Not eqx.filter_jit, which takes a millisecond a call, nor anything else outside the program: on a GPU, 500 rows' time.
+# Not eqx.filter_jit, whose overhead of a millisecond per call is the time of 500 rows on a GPU.
 @partial(jax.jit, static_argnames=("size", "with_log_p"))
 def _draw(model, seed, start, size, h, context, with_log_p):
     def one(key, h, context):
@@ -64,12 +64,15 @@ def sample(
 
     Args:
         model: any stack.
-        n: how many rows.
+        n: the number of rows.
         seed: the same seed gives the same rows at any chunk size.
-        h: the topmost hidden layers, (n, n_h) each, if they are given and only the layers below are to be drawn.
+        h: the topmost hidden layers, (n, n_h) each, to draw only the layers below them.
         context: (n, n_context), for a model that was trained with one.
         log_prob: whether to return log p(x, h) of every row.
         chunk: rows drawn at once, if memory allows.
+
+    Returns:
+        The rows and their hidden layers.
     """
     if not n:
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
@@ -107,14 +110,17 @@ def encode(
     seed: int | None = None,
     chunk: int = CHUNK,
 ) -> Code:
-    """The code of each row.
+    """Encodes rows.
 
     Args:
         model: any stack.
         x: (N, n_x) of 0 and 1.
         context: (N, n_context), for a model that was trained with one.
-        seed: a sample of q(H|x); None takes the most probable code, unit by unit.
+        seed: to sample the code from q(H|x); None takes the most probable value, unit by unit.
         chunk: rows encoded at once, if memory allows.
+
+    Returns:
+        The code of each row, and its reconstruction.
     """
     if not len(x):
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
@@ -135,7 +141,17 @@ def _decode(model, h, context):
 def decode(
     model: Stack, h: tuple[np.ndarray, ...], *, context: np.ndarray | None = None, chunk: int = CHUNK
 ) -> np.ndarray:
-    """What codes stand for, as `Code.x` gives it: (N, n_x). h: (N, n_h^l) each, h[0] being h^(1)."""
+    """Decodes codes to probabilities of the visible units.
+
+    Args:
+        model: any stack with hidden layers.
+        h: (N, n_h^l) for each layer; h[0] is h^(1).
+        context: (N, n_context), for a model that was trained with one.
+        chunk: rows decoded at once, if memory allows.
+
+    Returns:
+        (N, n_x), as in `Code.x`.
+    """
     n = len(h[0])
     if not n:
         return np.zeros((0, model.n_x), np.float32)

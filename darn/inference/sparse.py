@@ -1,8 +1,8 @@
-"""The sparse sampler of fDARN: what a unit adds to the logits of others is added only if the unit is on.
+"""The sparse sampler of fDARN: a unit's weights are added to the logits of others only if the unit is on.
 
 A decoder of linear autoregressive and factorial layers without deterministic ones is one linear autoregressive chain
-over all its units, top layer first, x last. Where n_s units are on, a sample takes n_s (n_x + n_h) additions, Section
-2.3, and not one multiplication. That is work for one core of a CPU, row by row: the loop is compiled by Numba.
+over all its units, top layer first, x last. With n_s active units, a sample takes n_s (n_x + n_h) additions (Section
+2.3) and no multiplication. This suits a single CPU core, row by row; the loop is compiled by Numba.
 """
 
 from functools import cache
@@ -21,25 +21,25 @@ from darn.model import Stack
 
 
 class SparseSamples(NamedTuple):
-    """Rows drawn, the hidden layers they came from, and the work it took."""
+    """Rows drawn, the hidden layers they came from, and the number of additions it took."""
 
     x: np.ndarray  # (N, n_x) uint8
-    h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8, h[0] being h^(1)
-    additions: np.ndarray  # (N,) weights added to a logit, counted one by one as they were
+    h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8; h[0] is h^(1)
+    additions: np.ndarray  # (N,) weights added to a logit, counted as they were added
 
 
 class Chain(NamedTuple):
     """A decoder as one chain over the units of all layers, from the top layer's first to the visible layer's last."""
 
     b: np.ndarray  # (n,)
-    W: np.ndarray  # (m, n) the weights from unit j onto unit k, for the m units that have any
+    W: np.ndarray  # (m, n) the weights from unit j to unit k, for the m units that have any
     first: np.ndarray  # (m,) unit j adds to the units from first[j] ...
     stop: np.ndarray  # (m,) ... up to stop[j] - 1
     V: np.ndarray  # (n_context, n) the weights of the observed context
 
 
 def flatten(model: Stack) -> Chain:
-    """The model's decoder as one chain, or a DarnError where it is not linear."""
+    """The model's decoder as one chain; raises DarnError if it is not linear."""
     layers = [_linear(model, l) for l in range(model.n_layers, -1, -1)]  # top-down
     ends = np.cumsum([len(layer.b) for layer in layers])
     starts = ends - [len(layer.b) for layer in layers]
@@ -50,7 +50,7 @@ def flatten(model: Stack) -> Chain:
         own = slice(starts[i], ends[i])
         b[own] = layer.b
         if layer.U is not None:
-            # A layer's parents lie side by side from the nearest up, then the context; the chain has the topmost first.
+            # A layer's input is its parents from the nearest up, then the context; the chain has the topmost first.
             parents, U = range(i - 1, -1 if model.skip else max(i - 2, -1), -1), layer.U
             for k in parents:
                 part, U = np.split(U, [ends[k] - starts[k]], axis=1)
@@ -71,14 +71,14 @@ def _linear(model: Stack, l: int) -> Linear:
     if part.net is not None:
         raise DarnError(
             "the sparse sampler needs a decoder without deterministic layers, such as fDARN's: "
-            "draw from this model with the usual sampler"
+            "use the usual sampler for this model"
         )
     return part.layer.linear()
 
 
 @cache
 def _compiled():
-    """The loop over rows and units, in machine code. Numba is loaded when it is first needed."""
+    """The compiled loop over rows and units. Numba is imported when it is first needed."""
     import numba
 
     def run(b, W, first, stop, V, context, threshold, y, additions):
@@ -95,14 +95,14 @@ def _compiled():
                 on = a[j] > threshold[i, j]
                 y[i, j] = on
                 if on and j < len(W):
-                    # as slices from 0 on, which vectorise: indices that might be negative do not
+                    # slices that start at 0 vectorise; indices that might be negative do not
                     target, weights = a[first[j] : stop[j]], W[j, first[j] : stop[j]]
                     for k in range(len(target)):
                         target[k] += weights[k]
                         count += 1
             additions[i] = count
 
-    try:  # compiling takes seconds: done once for all runs, where there is a folder to keep the result in
+    try:  # compiling takes seconds: cache the result if there is a folder for it
         return numba.njit(run, nogil=True, cache=True)
     except RuntimeError:
         return numba.njit(run, nogil=True)
@@ -110,7 +110,7 @@ def _compiled():
 
 @eqx.filter_jit
 def _thresholds(sizes: tuple[int, ...], key, start, size: int):
-    """(size, n) logits above which each unit is on: those of the uniform numbers that `Stack.sample` would draw."""
+    """(size, n) logits above which each unit is on, from the uniform numbers that `Stack.sample` would draw."""
 
     def one(key):
         keys = jax.random.split(key, len(sizes))
@@ -124,12 +124,23 @@ def _thresholds(sizes: tuple[int, ...], key, start, size: int):
 def sample(
     model: Stack, n: int, *, seed: int = 0, context: np.ndarray | None = None, chunk: int = CHUNK
 ) -> SparseSamples:
-    """n rows from the model: those of `sampling.sample` with the same seed, but for sums that round otherwise."""
+    """Draws n rows: those of `sampling.sample` with the same seed, up to rounding.
+
+    Args:
+        model: a stack whose decoder is linear, such as fDARN's.
+        n: the number of rows.
+        seed: as for `sampling.sample`.
+        context: (n, n_context), for a model that was trained with one.
+        chunk: rows drawn at once.
+
+    Returns:
+        The rows, their hidden layers and the additions counted.
+    """
     chain, run = flatten(model), _compiled()
     sizes = (model.n_x, *model.n_h)
     given = np.zeros((n, 0), np.float32) if context is None else np.ascontiguousarray(context, np.float32)
     if given.shape != (n, model.n_context):
-        raise DarnError(f"the model takes {model.n_context} context columns for each of {n} rows, not {given.shape}")
+        raise DarnError(f"the context must have shape {(n, model.n_context)} for this model, not {given.shape}")
     if not n:
         x, *h = (np.zeros((0, m), np.uint8) for m in sizes)
         return SparseSamples(x, tuple(h), np.zeros(0, np.int64))

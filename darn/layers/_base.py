@@ -1,4 +1,4 @@
-"""The protocol of a layer: all that training, scoring, sampling, completing, compressing and counting ask of one."""
+"""The layer protocol: everything that training, scoring, sampling, completion, compression and counting need."""
 
 import abc
 from collections.abc import Mapping
@@ -19,33 +19,33 @@ from darn.random import uniform
 
 
 def bits_log_prob(y: Float[Array, " n"], a: Float[Array, " n"]) -> Float[Array, ""]:
-    """sum_j log p(y_j) for bits with logits `a`; linear in y, so intensities in [0,1] are welcome."""
+    """sum_j log p(y_j) for bits with logits `a`; linear in y, so y may also be intensities in [0,1]."""
     return jnp.sum(y * a - softplus(a))
 
 
 def context_map(n_c: int, n: int, key: PRNGKeyArray | None) -> Dense | None:
-    """The fully connected U of a layer under n_c units; None where there is no context."""
+    """The fully connected U of a layer of n units with n_c context units; None without a context."""
     if not n_c:
         return None
     if key is None:
-        raise ValueError("fresh weights need a key")
+        raise ValueError("a layer with a context needs a key for its weights")
     return Dense(n_c, n, bias=False, key=key)
 
 
 def plus_context(a: Array, U: AbstractMap | None, c: Array | None) -> Array:
-    """a + U c where there is a context, else `a`."""
+    """a + U c, or `a` without a context."""
     if U is None:
         return a
     if c is None:
         raise ValueError("this layer was built with a context: pass one")
     add = U(c)
-    if add.shape != a.shape:  # never broadcast: a map of one output would be added to every unit
-        raise ValueError(f"the context makes {add.shape[0]} numbers for {a.shape[0]} units")
+    if add.shape != a.shape:  # no broadcasting: a map with one output would be added to every unit
+        raise ValueError(f"the context map has {add.shape[0]} outputs for {a.shape[0]} units")
     return a + add
 
 
 def context_work(U: AbstractMap | None, c: np.ndarray | None) -> Work:
-    """What U c costs."""
+    """The work of computing U c."""
     return Work() if U is None or c is None else U.work(c)
 
 
@@ -60,7 +60,7 @@ def bias_field() -> Any:
 
 
 def context_matrix(b: Array, U: AbstractMap | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """(b, U) of b + U c, a bias of U's own included."""
+    """b and U of b + U c, with U's own bias added to b."""
     if U is None:
         return np.asarray(b), None
     W, more = U.matrix()
@@ -68,22 +68,22 @@ def context_matrix(b: Array, U: AbstractMap | None) -> tuple[np.ndarray, np.ndar
 
 
 class Linear(NamedTuple):
-    """The logits of a layer that is linear: b + U c + W y."""
+    """The weights of a layer with linear logits b + U c + W y."""
 
     b: np.ndarray  # (n,)
     U: np.ndarray | None  # (n, n_c)
-    W: np.ndarray | None  # (n, n) from unit j (second axis) onto later ones; None where units are independent
+    W: np.ndarray | None  # (n, n) from unit j (second axis) to later ones; None if the units are independent
 
 
 class AbstractBinaryLayer(eqx.Module):
     """A distribution over y in {0,1}^n given a context c (None for a prior). One example at a time.
 
-    A layer is a chain of conditionals, Eq. (1): `logits` for all units at once when y is known, and the same from a
-    running state, unit by unit or block by block, when it is not (`start`, `walk`). A layer of independent units is the
-    chain of a single block. A layer may also be a uniform mixture of `n_orders` such chains; `order` then tells which.
+    A layer is a chain of conditionals, Eq. (1). For a known y, `logits` computes all units at once; otherwise `start`
+    and `walk` decide the units from a running state, one by one or in blocks. Independent units are a chain of a single
+    block. A layer may also be a uniform mixture of `n_orders` such chains; `order` then selects one of them.
 
-    To write one, say `n`, `logits` and `start`, and either `read` and `write` (a unit at a time) or a `walk`. The rest
-    has defaults, which may be replaced by something faster.
+    To write a layer, define `n`, `logits` and `start`, and either `read` and `write` (one unit at a time) or `walk`.
+    Everything else has a default, which may be overridden by something faster.
     """
 
     n: eqx.AbstractVar[int]
@@ -92,26 +92,46 @@ class AbstractBinaryLayer(eqx.Module):
 
     @abc.abstractmethod
     def logits(self, y: Float[Array, " n"], c: Array | None = None, *, order: Any = 0) -> Float[Array, " n"]:
-        """The logit of each unit given the units before it, y being known."""
+        """The logit of each unit given the units before it, for a known y."""
 
     @abc.abstractmethod
     def start(self, c: Array | None = None, *, order: Any = 0) -> Any:
-        """The state before any unit is known: a pytree of arrays."""
+        """The state before any unit is decided: a pytree of arrays."""
 
     def read(self, state: Any, j) -> Float[Array, ""]:
-        """The logit of unit j; units before it have been written."""
-        raise TypeError(f"{type(self).__name__} has neither `read` and `write` nor a `walk` of its own")
+        """The logit of unit j; the units before it have been written."""
+        raise TypeError(f"{type(self).__name__} must define either `read` and `write` or `walk`")
 
     def write(self, state: Any, j, y_j) -> Any:
-        """The state once unit j is known."""
-        raise TypeError(f"{type(self).__name__} has neither `read` and `write` nor a `walk` of its own")
+        """The state after unit j is decided."""
+        raise TypeError(f"{type(self).__name__} must define either `read` and `write` or `walk`")
 
     def walk(self, state: Any, decide: Decide, carry: Any, turns: AbstractTurns = COMPILED) -> tuple[Any, Any]:
-        """Decides all units from the state of `start`: (y, carry). See `darn.nn.Decide` and `AbstractTurns`."""
+        """Decides all units from the state that `start` returns.
+
+        Args:
+            state: from `start`.
+            decide: chooses bits from logits, `(carry, units, a) -> (carry, bits)`; see `darn.nn.Decide`.
+            carry: any pytree, passed from one call of `decide` to the next.
+            turns: whether the walk runs compiled or on the host; see `AbstractTurns`.
+
+        Returns:
+            (y, carry).
+        """
         return turns.one_by_one(self, state, decide, carry)
 
     def chain(self, decide: Decide, carry: Any, c: Array | None = None, *, order: Any = 0) -> tuple[Array, Any]:
-        """Decides all units in order, given c: (y, carry). Sampling, rounding, completing: each is a `decide`."""
+        """Decides all units in order, given c. Sampling, rounding and completion differ only in `decide`.
+
+        Args:
+            decide: chooses bits from logits, `(carry, units, a) -> (carry, bits)`; see `darn.nn.Decide`.
+            carry: any pytree, passed from one call of `decide` to the next.
+            c: the context.
+            order: which of the `n_orders` chains.
+
+        Returns:
+            (y, carry).
+        """
         return self.walk(self.start(c, order=order), decide, carry)
 
     def log_prob(self, y: Float[Array, " n"], c: Array | None = None) -> Float[Array, ""]:
@@ -124,17 +144,17 @@ class AbstractBinaryLayer(eqx.Module):
     def training_log_prob(
         self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """log p(y | c), or an estimate of it that is cheaper to train on (see `trains_by_estimate`)."""
+        """log p(y | c), or a cheaper estimate for training (see `trains_by_estimate`)."""
         return self.log_prob(y, c)
 
     def validation_log_prob(
         self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """What epochs are compared by: as in training, but without noise that is there for training alone."""
+        """`training_log_prob` without noise that only training uses, such as dropout; epochs are compared by it."""
         return self.training_log_prob(y, c, key=key)
 
     def draw_order(self, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
-        """(an order drawn at random, a key for what comes next)."""
+        """Returns (an order drawn at random, a key for what follows)."""
         if self.n_orders == 1:
             return 0, key
         k_order, key = jax.random.split(key)
@@ -155,16 +175,16 @@ class AbstractBinaryLayer(eqx.Module):
         y, a = self.chain(decide, jnp.zeros(self.n), c)
         return y, jax.nn.sigmoid(a)
 
-    # ---------------------------------------------------------------- what is special about it
+    # ---------------------------------------------------------------- properties
 
     @property
     def n_orders(self) -> int:
-        """Chains that the layer is a uniform mixture of."""
+        """The number of chains that the layer is a uniform mixture of."""
         return 1
 
     @property
     def independent(self) -> bool:
-        """Whether the units are independent given c: y may then be intensities, and `entropy` is in closed form."""
+        """Whether the units are independent given c: y may then be intensities, and `entropy` has a closed form."""
         return False
 
     @property
@@ -174,12 +194,10 @@ class AbstractBinaryLayer(eqx.Module):
 
     def entropy(self, c: Array | None = None) -> Float[Array, ""]:
         """-E[log p(y | c)] in nats, in closed form."""
-        raise InputError(
-            f"the entropy of a {type(self).__name__} layer has no closed form: only factorial layers have one"
-        )
+        raise InputError(f"the entropy of a {type(self).__name__} layer has no closed form: use factorial layers")
 
     def separates(self, missing: np.ndarray) -> bool:
-        """Whether no observed unit depends on a missing one, in any row; missing: (rows, n) of bool."""
+        """Whether no observed unit depends on a missing one, in any row; `missing` is (rows, n) of bool."""
         after = np.cumsum(missing, axis=1) > 0
         return self.n_orders == 1 and not (after & ~missing).any()
 
@@ -192,9 +210,9 @@ class AbstractBinaryLayer(eqx.Module):
         a = jnp.log(mean) - jnp.log1p(-mean)
         return eqx.tree_at(lambda layer: layer.b, self, jnp.asarray(a, jnp.float32))  # type: ignore[attr-defined]
 
-    # ---------------------------------------------------------------- what other capabilities need
+    # ---------------------------------------------------------------- building, compressing, counting
 
-    by_name: ClassVar[bool] = True  # whether an architecture may ask for the layer by its registered name
+    by_name: ClassVar[bool] = True  # whether an architecture may name the layer
 
     @classmethod
     def make(cls, n: int, n_c: int, options: Mapping[str, Any], *, key: PRNGKeyArray) -> "AbstractBinaryLayer":
@@ -203,23 +221,28 @@ class AbstractBinaryLayer(eqx.Module):
 
     @property
     def row_floats(self) -> int:
-        """Floats of the widest array that scoring one row takes: how many rows fit into memory follows from it."""
+        """Floats in the largest array that scoring one row needs; decides how many rows fit into memory."""
         return self.n
 
     def quantised(self, c: Inputs, arithmetic: Arithmetic) -> "AbstractBinaryLayer":
-        """The integer twin of the layer, for the codec: same class, weights on a grid. `c` tells of its context."""
+        """The integer twin of the layer, for the codec: the same class with weights on a grid.
+
+        Args:
+            c: size, grid and range of the context.
+            arithmetic: the float type and how its bits are used.
+        """
         raise InputError(
             f"{type(self).__name__} layers have no integer twin, so a model with one cannot compress: "
-            "train one with factorial, linear or NADE layers"
+            "train a model with factorial, linear or NADE layers"
         )
 
     def work(self, y: np.ndarray, c: np.ndarray | None) -> Work:
-        """The weights used in drawing y given c, no work being done for a bit that is off."""
-        raise InputError(f"the weights that a {type(self).__name__} layer uses are not counted")
+        """The work of drawing y given c, where bits that are off cost nothing."""
+        raise InputError(f"the operations of a {type(self).__name__} layer cannot be counted")
 
     def linear(self) -> Linear:
-        """The layer's weights where it is linear in y and c; for the sparse sampler."""
+        """The weights of a layer whose logits are linear in y and c, for the sparse sampler."""
         raise InputError(
             f"the sparse sampler is for factorial and linear autoregressive layers, not {type(self).__name__}: "
-            "draw from this model with the usual sampler"
+            "use the usual sampler for this model"
         )

@@ -16,27 +16,27 @@ from darn.nn import COMPILED, AbstractMap, CausalConvolution, GatedBlock, Grid, 
 
 
 class Above(NamedTuple):
-    """What the next row is computed from."""
+    """The inputs of the next row."""
 
     pixels: Array  # the last rows, as the first convolution sees them
     blocks: tuple[GridWindow, ...]
 
 
 class Before(NamedTuple):
-    """What the next cell of a row is computed from."""
+    """The inputs of the next cell of a row."""
 
     pixels: Array
     blocks: tuple[GridWindow, ...]
 
 
 class Walk(NamedTuple):
-    """A walk in the midst of a row."""
+    """The state of a walk within a row."""
 
     context: Array  # (H, W or 1, C), added to the stream v
-    above: Above  # with the row in hand
+    above: Above  # including the current row
     links: Array  # (1 + blocks, W, C) from the stream v of this row to h
-    before: Before  # with the cell in hand
-    hidden: Array  # of the cell in hand, with its channels so far
+    before: Before  # including the current cell
+    hidden: Array  # of the current cell, with its channels so far
     row: Array  # (W, D) the bits of this row so far
 
 
@@ -64,7 +64,7 @@ class CausalConv(AbstractReorderable):
     e: Float[Array, " C"]  # of the hidden layer
     V: Float[Array, "D C"]  # from a cell's own channels to its hidden layer
     R: Float[Array, "D C"]  # from the hidden layer to logits
-    cells: Int[Array, " n_cells"] | None  # the grid's cells in the layer's order, for the context; None: as they are
+    cells: Int[Array, " n_cells"] | None  # the grid's cells in the layer's order, for the context; None: unchanged
     n: int = eqx.field(static=True)
     grid: Grid = eqx.field(static=True)
     rate: float = eqx.field(static=True)
@@ -85,19 +85,19 @@ class CausalConv(AbstractReorderable):
         U: AbstractMap | None = None,
         key: PRNGKeyArray,
     ):
-        """Fresh weights; logits start from the biases alone.
+        """Fresh weights; at first, the logits are the biases.
 
         Args:
             grid: Rows, columns and channels (bits of a cell).
             n_c: Units of the context, unless a map `U` is given.
             channels: C, of each stream.
             n_blocks: Residual blocks.
-            dilations: Of the blocks, over and over.
+            dilations: Of the blocks, repeated cyclically.
             first: Rows and columns above a cell that the stream v starts from.
             width: Columns that a convolution of v sees.
             reach: Cells that a convolution of h sees.
-            dropout: Fraction of activations that a training step leaves out.
-            n_told: Orders that the layer can be told it is in; see `Orders`.
+            dropout: Fraction of activations dropped in a training step.
+            n_told: Orders that the layer can tell apart; see `Orders`.
             U: From the context to C channels in each cell, or to C channels for all cells.
             key: Of the weights.
         """
@@ -163,7 +163,7 @@ class CausalConv(AbstractReorderable):
         return self.b + jnp.sum(elu(hidden) * self.R[None, None], axis=-1).reshape(-1)
 
     def _context(self, c) -> Float[Array, "#H #W C"]:
-        """What the context adds to v; zeros where there is none."""
+        """What the context adds to v; zeros without a context."""
         rows, columns, _ = self.grid
         channels = len(self.e)
         if self.U is None:
@@ -175,7 +175,7 @@ class CausalConv(AbstractReorderable):
             return given[None, None]
         if given.size != rows * columns * channels:
             raise ValueError(
-                f"the context makes {given.size} numbers for {rows * columns} cells of {channels} channels"
+                f"the context map has {given.size} outputs for {rows * columns} cells of {channels} channels"
             )
         given = given.reshape(rows * columns, channels)
         if self.cells is not None:  # each once, which spares a GPU atomic additions in the gradient
@@ -185,7 +185,7 @@ class CausalConv(AbstractReorderable):
     # ---------------------------------------------------------------- row by row, cell by cell
 
     def start(self, c=None, *, order=0):
-        """The walk at its first cell, and the gates' biases."""
+        """The gates' biases, and the walk at its first cell."""
         rows, columns, _ = self.grid
         context = jnp.broadcast_to(self._context(c), (rows, columns, len(self.e)))
         gates = self.gates[order]
@@ -243,7 +243,7 @@ class CausalConv(AbstractReorderable):
         return Above(pixels, tuple(block.above(columns) for block in self.blocks))
 
     def _begin_row(self, gates, context, above: Above, i) -> Walk:
-        """Row i before its first cell: all that depends on rows above alone."""
+        """Row i before its first cell: everything that depends only on the rows above."""
         _, columns, D = self.grid
         v = self.up.row(above.pixels) + context[i]
         links, windows = [self.link.row(elu(v)[None])], []
@@ -308,5 +308,5 @@ def _pixels(x: Float[Array, " D"]) -> Float[Array, " D+1"]:
 
 
 def _quick() -> Any:
-    """What convolutions are computed in where rounding does no harm."""
+    """The float type of convolutions where rounding does no harm."""
     return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16

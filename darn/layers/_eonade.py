@@ -1,4 +1,4 @@
-"""EoNADE: one NADE trained on every order of the units, and the mean of its probabilities over K of them."""
+"""EoNADE: one NADE trained on all orders of the units; its probabilities are averaged over K of them."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,8 @@ from darn.random import permutation
 class EoNADE(AbstractBinaryLayer):
     """p(y | c) = (1/K) sum_k NADE(y in order k | c), Uria et al. (2013).
 
-    The K orders are drawn once and stored: `log_prob` averages over them and `sample` draws one of them, so both
-    speak of one distribution. It is probabilities that are averaged; a mean of logits would not be a density.
+    The K orders are drawn once and stored: `log_prob` averages over them and `sample` draws one of them, so both refer
+    to the same distribution. Probabilities are averaged, not logits, which would not give a distribution.
     """
 
     core: NADE
@@ -49,7 +49,7 @@ class EoNADE(AbstractBinaryLayer):
         if isinstance(self.orders, Tracer):  # made inside a compiled program
             return
         if (np.sort(self.orders, axis=1) != np.arange(self.n)).any():
-            raise ValueError("an order names every unit once")
+            raise ValueError("every order must contain each unit exactly once")
 
     @classmethod
     def make(cls, n, n_c, options, *, key):
@@ -64,7 +64,7 @@ class EoNADE(AbstractBinaryLayer):
         return True
 
     def start(self, c=None, *, order=0):
-        """(the order, the NADE in it with the context folded in)."""
+        """The order, and the NADE in that order with the context folded into its biases."""
         places = self.orders[order]
         return places, self.core.given(c).reordered(places)
 
@@ -79,14 +79,14 @@ class EoNADE(AbstractBinaryLayer):
         return jnp.zeros_like(y).at[places].set(y), carry
 
     def log_prob(self, y, c=None):
-        core = self.core.given(c)  # once, not once an order
+        core = self.core.given(c)  # once for all orders
         by_order = lax.map(lambda order: core.reordered(order).log_prob(y[order]), self.orders)
         return logsumexp(by_order) - jnp.log(len(self.orders))
 
     def training_log_prob(self, y: Float[Array, " n"], c=None, *, key):
-        """In the mean over keys, the mean over all n! orders of log p(y | c) in that order."""
-        # The first d-1 units of a random order are given, and every other one is predicted from these alone: with
-        # d uniform in 1..n, n/(n-d+1) times the sum is in the mean the log-probability under a random order.
+        """An unbiased estimate of the mean over all n! orders of log p(y | c) in that order."""
+        # The first d-1 units of a random order are given, and each of the others is predicted from these alone. With d
+        # uniform in 1..n, n/(n-d+1) times the sum is on average the log-probability in a random order.
         k_order, k_split = jax.random.split(key)
         rank = permutation(k_order, self.n)
         d = jax.random.randint(k_split, (), 1, self.n + 1)

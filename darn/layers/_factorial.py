@@ -49,8 +49,8 @@ class Factorial(AbstractBinaryLayer):
         return y, carry
 
     def log_prob(self, y, c=None):
-        # `bits_log_prob` as a dot product: scoring many rows under many codes is then one matrix product, in full
-        # precision, since it would else be the one place where an accelerator's short float32 shows in the result.
+        # `bits_log_prob` as a dot product: scoring many rows under many codes is then one matrix product. In full
+        # precision, since this is the one place where an accelerator's reduced float32 would show in the result.
         a = self.start(c)
         return jnp.dot(y, a, precision=lax.Precision.HIGHEST) - jnp.sum(softplus(a))
 

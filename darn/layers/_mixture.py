@@ -1,4 +1,4 @@
-"""Mixture of Bernoullis, as a chain: the state is the posterior over components given the bits so far."""
+"""Mixture of Bernoullis as a chain, whose state is the posterior over components given the bits so far."""
 
 import equinox as eqx
 import jax
@@ -20,16 +20,16 @@ class Mixture(AbstractBinaryLayer):
 
     b: Float[Array, " n"] = bias_field()
     B: Float[Array, "K n"]
-    pi: Float[Array, " K"]  # log weights, up to a constant
+    pi: Float[Array, " K"]  # log mixture weights, up to a constant
     U: AbstractMap | None = context_field()
-    G: AbstractMap | None = context_field()  # the weights as the context has them
+    G: AbstractMap | None = context_field()  # the context's part of the log mixture weights
     n: int = eqx.field(static=True)
 
     def __init__(self, n: int, n_c: int = 0, *, n_components: int = 10, key: PRNGKeyArray):
         k_b, k_u, k_g = jax.random.split(key, 3)
         self.n = n
         self.b = jnp.zeros(n)
-        self.B = 0.5 * jax.random.normal(k_b, (n_components, n))  # apart, or all components would learn the same
+        self.B = 0.5 * jax.random.normal(k_b, (n_components, n))  # equal components would learn the same
         self.pi = jnp.zeros(n_components)
         self.U = context_map(n_c, n, k_u)
         self.G = context_map(n_c, n_components, k_g)
@@ -39,7 +39,7 @@ class Mixture(AbstractBinaryLayer):
         return cls(n, n_c, n_components=options["n_components"], key=key)
 
     def start(self, c=None, *, order=0):
-        """(log weights of the components given nothing, logits of every unit under every component)."""
+        """(log prior weights of the components, logits of every unit under every component)."""
         return jax.nn.log_softmax(plus_context(self.pi, self.G, c)), plus_context(self.b, self.U, c)[None] + self.B
 
     @property
@@ -62,5 +62,5 @@ class Mixture(AbstractBinaryLayer):
         return logsumexp(before + log_sigmoid(a), axis=0) - logsumexp(before + log_sigmoid(-a), axis=0)
 
     def log_prob(self, y, c=None):
-        weights, a = self.start(c)  # the direct sum: the same number as the chain's, n times cheaper
+        weights, a = self.start(c)  # the direct sum: the same value as the chain's, n times cheaper
         return logsumexp(weights + a @ y - jnp.sum(softplus(a), axis=1))

@@ -23,9 +23,9 @@ from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded, tuni
 class NADE(AbstractBinaryLayer):
     """p(y_j = 1 | y_1..j-1, c) = sigma(b_j + U_j c + R_j d), d = net(act(e + A c + sum_i<j (y_i V_i + M_i))).
 
-    Larochelle & Murray (2011); state: the sum inside `act`. `M`, present only where `masked`, tells the hidden units
-    which units are known (Uria et al., 2013), which matters when the order is not always the same; `net` holds the
-    deeper hidden layers, recomputed for every unit.
+    Larochelle & Murray (2011); the state is the sum inside `act`. `M`, present only if `masked`, tells the hidden units
+    which units are known (Uria et al., 2013), which matters if the order varies. `net` holds the deeper hidden layers,
+    recomputed for every unit.
     """
 
     b: Float[Array, " n"] = bias_field()
@@ -38,7 +38,7 @@ class NADE(AbstractBinaryLayer):
     act: AbstractMap
     net: Net
     n: int = eqx.field(static=True)
-    block: int = tuning_field(default=28)  # units that are scored together
+    block: int = tuning_field(default=28)  # units scored together
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class NADE(AbstractBinaryLayer):
         self.e = jnp.zeros(first)
         self.V = jax.random.normal(k_v, (n, first)) / n**0.5
         self.M = jax.random.normal(k_m, (n, first)) / n**0.5 if masked else None
-        self.R = jax.random.normal(k_r, (n, top)) * (0.1 / top**0.5)  # small: the biases speak first
+        self.R = jax.random.normal(k_r, (n, top)) * (0.1 / top**0.5)  # small, so that the biases dominate at first
         self.U = context_map(n_c, n, k_u)
         self.A = context_map(n_c, first, k_a)
         self.act = ACTIVATIONS[activation]()
@@ -70,9 +70,9 @@ class NADE(AbstractBinaryLayer):
         return cls(n, n_c, n_hidden=options["n_nade"], key=key)
 
     def reordered(self, order: Int[Array, " n"]) -> "NADE":
-        """The same conditionals with unit order[j] in place j: a distribution over y[order]."""
+        """The same conditionals with unit order[j] at position j: a distribution over y[order]."""
         if self.U is not None:
-            raise ValueError("reorder the output of U with the bias: fold the context in first (`given`)")
+            raise ValueError("fold the context into the biases first, with `given`")
         where = lambda m: (m.b, m.V, m.R) if m.M is None else (m.b, m.V, m.R, m.M)  # noqa: E731
         return eqx.tree_at(where, self, [w[order] for w in where(self)])
 
@@ -89,7 +89,7 @@ class NADE(AbstractBinaryLayer):
         return plus_context(self.e, self.A, c), plus_context(self.b, self.U, c)
 
     def hidden(self, running: Float[Array, " n_hidden"]) -> Float[Array, " n_top"]:
-        """The last hidden layer from the running sum."""
+        """The last hidden layer, from the running sum."""
         return self.net(self.act(running))
 
     def read(self, state, j):
@@ -102,8 +102,8 @@ class NADE(AbstractBinaryLayer):
         return (running if self.M is None else running + self.M[j]), b
 
     def logits(self, y, c=None, *, order=0):
-        # One hidden layer for each unit: in blocks, so that memory is block x n_hidden a row and not n x n_hidden, and
-        # rematerialised on the way back for the same reason.
+        # Each unit has its own hidden layer. They are computed in blocks, so that a row takes block x n_hidden floats
+        # instead of n x n_hidden, and recomputed in the backward pass for the same reason.
         running, b = self.start(c)
         size = min(self.block, self.n)
         pad = -self.n % size
@@ -119,9 +119,9 @@ class NADE(AbstractBinaryLayer):
         def one_block(running, block):
             y, V, M, R = block
             steps = y[:, None] * V + M
-            total = jnp.matmul(before, steps, precision=lax.Precision.HIGHEST)  # a sum, as exact as the stepwise one
+            total = jnp.matmul(before, steps, precision=lax.Precision.HIGHEST)  # as exact as the stepwise sum
             hidden = jax.vmap(self.hidden)(running[None] + total)
-            # As dot products: jaxlib 0.10.2 miscompiles the fused sum(R * hidden) on a CPU beyond 32,768 rows of it.
+            # As dot products: jaxlib 0.10.2 miscompiles the fused sum(R * hidden) on a CPU beyond 32,768 rows.
             return running + jnp.sum(steps, axis=0), jax.vmap(jnp.dot)(R, hidden)
 
         # The weights are the same for every row, so a batch shares them; only y has a batch axis.
@@ -129,7 +129,7 @@ class NADE(AbstractBinaryLayer):
         return b + a.reshape(-1)[: self.n]
 
     def quantised(self, c, arithmetic):
-        # Two sums on two grids: the running one inside the activation, and the logits that read the hidden units out.
+        # Two sums on two grids: the running sum inside the activation, and the logits computed from the hidden units.
         def running(sizes):
             e, A, V, M = sizes
             total = plus_context(e, A, c.largest) + V.sum(0)
@@ -149,8 +149,8 @@ class NADE(AbstractBinaryLayer):
 
     def work(self, y, c):
         hidden = self.V.shape[1]
-        reads = Work(multiplied=self.n * self.R.shape[1])  # a unit's weights from the last hidden layer
-        for f in self.net.maps:  # the deeper hidden layers are real-valued, and computed anew for each unit
+        reads = Work(multiplied=self.n * self.R.shape[1])  # each unit's weights from the last hidden layer
+        for f in self.net.maps:  # the deeper hidden layers are real-valued and recomputed for each unit
             reads += Work(multiplied=self.n * sum(w.size for w in jax.tree.leaves(f) if w.ndim > 1))
         writes = Work(added=hidden * (int((y != 0).sum()) + (0 if self.M is None else self.n)))
         return context_work(self.U, c) + context_work(self.A, c) + reads + writes

@@ -1,4 +1,4 @@
-"""One unit on in every group: categorical variables over any layer of bits."""
+"""One-hot groups: categorical variables on top of any layer of bits."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,23 +11,23 @@ from jaxtyping import Array, Float
 from darn.layers._base import AbstractBinaryLayer
 from darn.nn import COMPILED, register
 
-CERTAIN = 1e4  # a logit at which a bit is sure: exp(-1e4) is 0 in any float we use, and its slope is 0
+CERTAIN = 1e4  # a logit at which a bit is certain: exp(-1e4) is 0 in any float we use, and so is its gradient
 
 
 @register("one-hot")
 class OneHot(AbstractBinaryLayer):
-    """p(y | c) of `layer`, decided unit by unit, with what a group already settles taken as certain.
+    """p(y | c) of `layer`, with units that their group already determines taken as certain.
 
-    `groups` are the sizes of adjacent groups, n in all. In a group of two or more exactly one unit is on: after the
-    first one the rest are off, and if none has come the last one is on. So each group is a categorical variable,
-    written as the chain of its yes-or-no questions, and rows outside the constraint have probability 0: what is scored
-    and what is sampled stay one distribution, which sums to one over the valid rows. A group of one is a free bit.
+    `groups` are the sizes of adjacent groups, n in all. In a group of two or more units exactly one is on: once one is
+    on, the rest are off, and if none is on before the last, the last one is. So each group is a categorical variable,
+    written as a chain of binary choices. Rows that violate the constraint have probability 0, and the probabilities of
+    the valid rows sum to one. A group of one is a free bit.
     """
 
     layer: AbstractBinaryLayer
     groups: tuple[int, ...] = eqx.field(static=True)
     n: int = eqx.field(static=True)
-    by_name: ClassVar[bool] = False  # it is put over another layer, where the data are a table of categories
+    by_name: ClassVar[bool] = False  # it wraps another layer, if the data are a table of categories
 
     def __init__(self, layer: AbstractBinaryLayer, groups: Sequence[int]):
         self.layer = layer
@@ -37,10 +37,10 @@ class OneHot(AbstractBinaryLayer):
     def __check_init__(self):
         fits = self.layer.n == self.n and self.layer.n_orders == 1
         if not fits or sum(self.groups) != self.n or min(self.groups) < 1:
-            raise ValueError("groups are sizes that sum to the units of a layer with one order")
+            raise ValueError("groups must be positive sizes that sum to the units of a layer with one order")
 
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """(the group of each unit, whether it is the last of a group of two or more)."""
+        """Returns (the group of each unit, whether it is the last of a group of two or more)."""
         sizes = np.array(self.groups)
         group = np.repeat(np.arange(len(sizes)), sizes)
         last = np.zeros(self.n, bool)
@@ -57,7 +57,7 @@ class OneHot(AbstractBinaryLayer):
         return self.layer.start(c)
 
     def walk(self, state, decide, carry, turns=COMPILED):
-        # One group more than there are, for what stands for no unit.
+        # One extra group, for entries that stand for no unit.
         group, last = (
             turns.xp.asarray(np.append(v, more)) for v, more in zip(self.places(), (len(self.groups), False))
         )
@@ -69,7 +69,7 @@ class OneHot(AbstractBinaryLayer):
             return (turns.put(taken, (taken[group[j]] | (y > 0.5))[None], group[j]), carry), y
 
         def within(taken_carry, units, a):
-            """The units of a block one after the other: what one settles, the next must know."""
+            """The units of a block one after another, since each must know the ones before it in its group."""
             if not np.ndim(units):
                 return one(taken_carry, units, a)
             step = lambda state, i: one(state, units[i], a[i])  # noqa: E731
@@ -91,13 +91,13 @@ class OneHot(AbstractBinaryLayer):
         return self.layer.row_floats
 
     def quantised(self, c, arithmetic):
-        return OneHot(self.layer.quantised(c, arithmetic), self.groups)  # what is certain is so in any arithmetic
+        return OneHot(self.layer.quantised(c, arithmetic), self.groups)  # certain bits are certain in any arithmetic
 
     def work(self, y, c):
         return self.layer.work(y, c)
 
     def with_bias(self, mean: Float[Array, " n"]) -> "OneHot":
-        # The chance of a unit given that none before it in the group is on.
+        # The probability of a unit given that none before it in the group is on.
         group = self.places()[0]
         before = np.tril(group[:, None] == group[None], -1).astype(np.float32)
         left = jnp.maximum(1 - jnp.asarray(before) @ mean, 1e-6)
@@ -105,5 +105,5 @@ class OneHot(AbstractBinaryLayer):
 
 
 def _settled(xp, a, taken, last):
-    """The logits where the group leaves a choice; certainty where it does not."""
+    """The logits with +-CERTAIN where the group leaves no choice."""
     return xp.where(taken, -CERTAIN, xp.where(last, CERTAIN, a)).astype(a.dtype)

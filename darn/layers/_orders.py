@@ -1,4 +1,4 @@
-"""Any order will do: a uniform mixture of one layer in several orders of its units, such as the turns of an image."""
+"""A uniform mixture of one layer in several orders of its units, such as the rotations of an image."""
 
 import abc
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ class AbstractReorderable(AbstractBinaryLayer):
     @property
     @abc.abstractmethod
     def n_told(self) -> int:
-        """Orders that the layer can be told it is in."""
+        """The number of orders that the layer can tell apart."""
 
     @abc.abstractmethod
     def in_order(self, k: Any, places: Int[Array, " n"]) -> "AbstractReorderable":
@@ -37,7 +37,7 @@ class AbstractReorderable(AbstractBinaryLayer):
 
 
 def symmetries(grid: Grid) -> np.ndarray:
-    """The turns and reflections of a grid, each as an order of its units: (K, n), the grid's own order first.
+    """The rotations and reflections of a grid, each as an order of its units: (K, n), the grid's own order first.
 
     Eight for a square, four for other grids, fewer where a side is one cell. Channels stay with their cell.
     """
@@ -52,7 +52,7 @@ def symmetries(grid: Grid) -> np.ndarray:
 class Orders(AbstractBinaryLayer):
     """p(y | c) = (1/K) sum_k p_k(y | c), the same layer in each of K orders of its units."""
 
-    by_name: ClassVar[bool] = False  # it is put over another layer
+    by_name: ClassVar[bool] = False  # it wraps another layer
     core: AbstractReorderable
     places: Int[Array, "K n"]
     n: int = eqx.field(static=True)
@@ -69,7 +69,7 @@ class Orders(AbstractBinaryLayer):
 
     def __check_init__(self):
         if self.core.n_told != len(self.places):
-            raise ValueError(f"a layer that can be told {self.core.n_told} orders, in {len(self.places)} of them")
+            raise ValueError(f"the layer can tell {self.core.n_told} orders apart, but has {len(self.places)}")
 
     @property
     def n_orders(self):
@@ -89,7 +89,7 @@ class Orders(AbstractBinaryLayer):
         return jnp.zeros_like(a).at[places].set(a)
 
     def start(self, c=None, *, order=0):
-        """(the order, the state of the layer in it)."""
+        """The order, and the state of the layer in that order."""
         _, core = self._at(order)
         return jnp.asarray(order), core.start(c)
 
@@ -98,7 +98,7 @@ class Orders(AbstractBinaryLayer):
             raise DarnError("a mixture of orders decides its units in another order for every row, so not on the host")
         order, state = state
         places, core = self._at(order)
-        # One beyond the last unit stands for no unit, in every order.
+        # The number n stands for no unit, in every order.
         units = jnp.append(places, jnp.asarray(self.n, places.dtype))
         y, carry = core.walk(state, lambda carry, j, a: decide(carry, units[j], a), carry, turns)
         return jnp.zeros_like(y).at[places].set(y), carry
@@ -111,13 +111,13 @@ class Orders(AbstractBinaryLayer):
         return logsumexp(lax.map(in_order, jnp.arange(self.n_orders))) - jnp.log(self.n_orders)
 
     def training_log_prob(self, y, c=None, *, key: PRNGKeyArray):
-        """In one order drawn at random: in the mean over keys at most log p(y | c)."""
+        """log p(y | c) in one order drawn at random; on average at most log p(y | c)."""
         order, key = self.draw_order(key)
         places, core = self._at(order)
         return core.training_log_prob(y[places], c, key=key)
 
     def validation_log_prob(self, y, c=None, *, key: PRNGKeyArray):
-        """As in training, one order drawn at random, which costs 1/K of log p(y | c)."""
+        """As in training, in one order drawn at random, at 1/K of the cost of log p(y | c)."""
         order, key = self.draw_order(key)
         places, core = self._at(order)
         return core.validation_log_prob(y[places], c, key=key)

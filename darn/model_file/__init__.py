@@ -1,8 +1,8 @@
-"""Model files: one safetensors file that holds the weights, the structure they fill, and where they came from.
+"""Model files: one safetensors file with the weights, the structure of the model, and its provenance.
 
-Names of classes are looked up in `darn.nn.REGISTRY`, so that opening a file never runs code from it. All that is read
-is checked before the model is used: the checksum, the types and shapes that the classes declare, and, by tracing the
-model once without computing anything, that its parts fit together.
+Class names are looked up in `darn.nn.REGISTRY`, so that opening a file never runs code from it. Everything is checked
+before the model is used: the checksum, the types and shapes that the classes declare, and, by tracing the model once
+without computing anything, that its parts fit together.
 """
 
 from darn.model_file._check import check as check

@@ -1,4 +1,4 @@
-"""Whether a model is what its classes say: types and shapes of all fields, and that the parts fit together."""
+"""Checks that a model is valid: types and shapes of all fields, and that the parts fit together."""
 
 import dataclasses
 import re
@@ -18,16 +18,16 @@ from darn.model import Stack
 
 
 def check(tree: Any) -> None:
-    """Checks every field of every module inside against its annotation, shapes included.
+    """Checks every field of every module inside against its annotation, including shapes.
 
-    The dimensions of a module's jaxtyping annotations must agree with each other and with its own integer attributes
-    of the same name; and its `__check_init__` must pass.
+    The dimensions in a module's jaxtyping annotations must agree with each other and with its integer attributes of the
+    same name, and its `__check_init__` must pass.
 
     Args:
         tree: a module, or a tuple of any depth.
 
     Raises:
-        FormatError: for the first field that is not what its class says.
+        FormatError: for the first field that does not match its annotation.
     """
     if isinstance(tree, tuple):
         for inner in tree:
@@ -41,7 +41,7 @@ def check(tree: Any) -> None:
     with jaxtyped("context"):
         for name in {n for hint in hints.values() for n in _dimensions(hint)}:
             size = getattr(tree, name, None)
-            if type(size) is int:  # an array of that size, which takes no memory, binds the name
+            if type(size) is int:  # binds the name to the size, by an array that takes no memory
                 assert _fits(np.broadcast_to(np.int8(0), (size,)), Shaped[np.ndarray, name])
         for name, hint in hints.items():
             value = getattr(tree, name)
@@ -81,7 +81,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def trace(stack: Stack) -> None:
-    """Scores a row with shapes alone, nothing being computed: parts that do not fit together raise an error.
+    """Traces the scoring of one row without computing anything; parts that do not fit together raise an error.
 
     Args:
         stack: the model.
@@ -92,4 +92,4 @@ def trace(stack: Stack) -> None:
     score = lambda m, x, h, c: (m.log_p(x, h, c), m.log_q(x, h, c))  # noqa: E731
     for value in eqx.filter_eval_shape(score, stack, row(stack.n_x), h, context):
         if value.shape != ():
-            raise FormatError("the model's log-probability of a row is not one number")
+            raise FormatError("the model's log-probability of a row is not a scalar")

@@ -16,12 +16,12 @@ from darn.model_file._check import check
 from darn.model_file._structure import MAX_STRUCTURE, TYPES, describe, rebuild
 
 FORMAT, VERSION = "darn-model", "2"
-FLOATS = ("float16", "float32")  # what weights may be stored as
+FLOATS = ("float16", "float32")  # the types that weights may be stored as
 MAX_INFO = 32 << 20  # characters of JSON
 
 
 def _checksum(structure: str, info: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of the file's whole content, each piece preceded by its length."""
+    """SHA-256 of the file's content, with each piece preceded by its length."""
     digest = hashlib.sha256()
 
     def add(piece: bytes | memoryview) -> None:
@@ -42,14 +42,14 @@ def save_model(path: str | Path, stack: Stack, info: dict | None = None, *, dtyp
     """Writes a model file.
 
     Args:
-        path: the file; what it held before is replaced at once, when all is written.
+        path: the file, replaced atomically if it exists.
         stack: the model; all its classes must be registered.
-        info: any JSON to carry along: recipe, data, figures.
-        dtype: what weights are stored as, float32 or float16.
+        info: any JSON to store with it, such as recipe, data and figures.
+        dtype: the type to store weights as, float32 or float16.
 
     Raises:
-        InputTypeError: for a class that is not registered.
-        InputError: for weights that are not finite, in `dtype`.
+        InputTypeError: if a class is not registered.
+        InputError: if a weight is not finite in `dtype`.
     """
     if dtype not in FLOATS:
         raise InputError(f"weights are stored as {' or '.join(FLOATS)}, not as {dtype}")
@@ -59,10 +59,10 @@ def save_model(path: str | Path, stack: Stack, info: dict | None = None, *, dtyp
         stored = {k: v.astype(dtype) if v.dtype == np.float32 else v for k, v in arrays.items()}
     for name, a in stored.items():
         if a.dtype == dtype and not np.isfinite(a).all():
-            raise InputError(f"the weights {name} have values that are not finite numbers in {dtype}")
+            raise InputError(f"the weights {name} have values that are not finite in {dtype}")
     text = json.dumps(info or {})
     if len(structure) > MAX_STRUCTURE or len(text) > MAX_INFO:
-        raise InputError(f"a model file holds {MAX_STRUCTURE} characters of structure and {MAX_INFO} of info at most")
+        raise InputError(f"a model file holds at most {MAX_STRUCTURE} characters of structure and {MAX_INFO} of info")
     head = {"format": FORMAT, "version": VERSION, "structure": structure, "info": text}
     with atomic(path) as temporary:
         save_file(stored, temporary, metadata=head | {"sha256": _checksum(structure, text, stored)})
@@ -75,11 +75,11 @@ def load_model(path: str | Path) -> tuple[Stack, dict]:
         path: the file, or the run folder it is in.
 
     Returns:
-        The model, its weights as float32, and the info saved with it.
+        The model, with float32 weights, and the info saved with it.
 
     Raises:
-        NotFoundError: where there is no file.
-        FormatError: for a file that is not as `save_model` wrote it.
+        NotFoundError: if there is no file.
+        FormatError: if the file is damaged or not a model file.
     """
     path = Path(path)
     if path.is_dir():
@@ -92,14 +92,17 @@ def load_model(path: str | Path) -> tuple[Stack, dict]:
     except DarnError as e:
         raise FormatError(f"{path} is not a readable darn model: {e}") from e
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as e:
-        raise FormatError(f"{path} is not a readable darn model: it is damaged, cut short or another file") from e
+        raise FormatError(f"{path} is not a readable darn model: it is damaged, truncated or another file") from e
 
 
 def read_info(path: str | Path) -> dict:
-    """The info of a model file alone, without its weights and unverified: for lists of models.
+    """Reads only the info of a model file, without verifying it: for lists of models.
 
     Args:
         path: the file.
+
+    Returns:
+        The info saved with the model.
     """
     try:
         with safe_open(path, framework="np") as f:
@@ -114,7 +117,7 @@ def _head(f) -> dict[str, str]:
         raise FormatError("it is a safetensors file of another program")
     if head.get("version") != VERSION:
         raise FormatError(
-            f"it is of format version {head.get('version')}, and this darn reads version {VERSION}: upgrade darn, or "
+            f"it has format version {head.get('version')}, but this darn reads version {VERSION}: upgrade darn, or "
             "save the model again"
         )
     return head
@@ -135,7 +138,7 @@ def _read(path: Path) -> tuple[str, dict, dict[str, np.ndarray]]:
         arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
     for name, a in arrays.items():
         if a.dtype.name not in (*FLOATS, *TYPES):
-            raise FormatError(f"the array {name} is of {a.dtype.name}, which no model file holds")
+            raise FormatError(f"the array {name} has type {a.dtype.name}, which a model file cannot hold")
     if head["sha256"] != _checksum(head["structure"], head["info"], arrays):
         raise FormatError("its content does not match its checksum")
     return head["structure"], _info(head["info"]), arrays

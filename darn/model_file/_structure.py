@@ -1,7 +1,8 @@
 """A model as JSON and arrays, and back.
 
-A module is {"module": its registered name, "fields": {...}}, an array {"array": its type, "shape": [...]}, a tuple a
-list, and what is left are plain values. An array is called by its path through the fields, as in decoder.0.layer.b.
+A module is {"module": its registered name, "fields": {...}}, an array is {"array": its type, "shape": [...]}, a tuple
+is a list, and everything else is a plain value. The name of an array is its path through the fields, such as
+decoder.0.layer.b.
 """
 
 import dataclasses
@@ -26,13 +27,13 @@ MAX_DEPTH = 32  # modules inside modules
 
 
 def describe(stack: Stack) -> tuple[str, dict[str, np.ndarray]]:
-    """What a model is, apart from how it is tuned for speed.
+    """Describes a model, without its tuning fields.
 
     Args:
         stack: any model whose classes are registered.
 
     Returns:
-        The structure as JSON, and the arrays by name, float32 or integers. Two models with equal structure and arrays
+        The structure as JSON, and the arrays by name, float32 or integers. Models with equal structure and arrays
         compute the same. Fields at their default are left out, so that a class may gain fields.
     """
     arrays: dict[str, np.ndarray] = {}
@@ -56,7 +57,7 @@ def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         a = np.asarray(value)
         a = a.astype(np.float32) if np.issubdtype(a.dtype, np.floating) else a
         if a.dtype.name not in TYPES or not a.size:
-            raise InputTypeError(f"the array {name} of {a.dtype.name} and shape {a.shape} cannot be saved")
+            raise InputTypeError(f"the array {name} of type {a.dtype.name} and shape {a.shape} cannot be saved")
         arrays[name] = a
         return {"array": a.dtype.name, "shape": list(a.shape)}
     if value is None or isinstance(value, bool | int | float | str):
@@ -84,7 +85,7 @@ def _is_default(cls: type, name: str, value: Any) -> bool:
 
 
 def rebuild(structure: str, arrays: Mapping[str, np.ndarray]) -> Stack:
-    """The model that `describe` described, checked as if both came from a stranger.
+    """Rebuilds the model that `describe` described; its input is not trusted.
 
     Args:
         structure: the JSON.
@@ -94,12 +95,12 @@ def rebuild(structure: str, arrays: Mapping[str, np.ndarray]) -> Stack:
         The model, with float32 weights, and tuning fields at their defaults.
 
     Raises:
-        FormatError: in one sentence, whatever is wrong.
+        FormatError: if anything is wrong.
     """
     declared = declared_arrays(structure)
     if set(arrays) != set(declared):
         odd = sorted(set(arrays) ^ set(declared))[0]
-        raise FormatError(f"the array {odd} is {'missing' if odd in declared else 'in no part of the model'}")
+        raise FormatError(f"the array {odd} is {'missing' if odd in declared else 'not part of the model'}")
     try:
         # In one transfer: `jnp.asarray` would compile a program for every shape.
         ready = jax.device_put({k: _checked(k, a, declared[k]) for k, a in arrays.items()})
@@ -110,7 +111,7 @@ def rebuild(structure: str, arrays: Mapping[str, np.ndarray]) -> Stack:
         trace(stack)
     except DarnError:
         raise
-    except Exception as e:  # code of any class, on sizes that no constructor has seen: it may fail in any way
+    except Exception as e:  # any class may fail in any way on sizes that no constructor has checked
         raise FormatError("the sizes of the model's parts do not fit together") from e
     return stack
 
@@ -127,6 +128,9 @@ def declared_arrays(structure: str) -> dict[str, Declared]:
 
     Args:
         structure: the JSON.
+
+    Returns:
+        Type and shape of each.
     """
     return dict(_declared(_parse(structure), ""))
 
@@ -144,7 +148,7 @@ def _declared(node: Any, name: str) -> Iterator[tuple[str, Declared]]:
 
 @lru_cache(maxsize=4)
 def _parse(structure: str) -> Any:
-    """The JSON, every node of it of a known form."""
+    """Parses the JSON and checks the form of every node."""
     if len(structure) > MAX_STRUCTURE:
         raise FormatError(f"the structure is longer than {MAX_STRUCTURE} characters")
     try:
@@ -176,7 +180,7 @@ def _check_node(node: Any, depth: int) -> None:
 
 
 def _is_shape(shape: Any) -> bool:
-    # Empty arrays could have any length along other axes: no model needs one.
+    # No model needs an empty array, and its other axes could have any length.
     return isinstance(shape, list) and len(shape) <= 16 and all(type(n) is int and n > 0 for n in shape)
 
 
@@ -188,7 +192,7 @@ def _checked(name: str, a: np.ndarray, declared: Declared) -> np.ndarray:
             raise FormatError(f"the array {name} is of {a.dtype.name}, not of floats")
         a = a.astype(np.float32)
         if not np.isfinite(a).all():
-            raise FormatError(f"the array {name} has values that are not finite numbers")
+            raise FormatError(f"the array {name} has values that are not finite")
     elif a.dtype.name != declared.dtype:
         raise FormatError(f"the array {name} is of {a.dtype.name}, not {declared.dtype}")
     return a
@@ -205,19 +209,19 @@ def _build(node: Any, name: str, arrays: Mapping[str, jax.Array]) -> Any:
     fields = {f.name: f for f in _saved_fields(cls)}
     for k in given:
         if k not in fields:
-            raise FormatError(f"a {node['module']} has no field {k}: upgrade darn, or the file is not genuine")
+            raise FormatError(f"the class {node['module']} has no field {k}: upgrade darn, unless the file is forged")
     module = object.__new__(cls)
     for f in dataclasses.fields(cls):
         value = _build(given[f.name], _join(name, f.name), arrays) if f.name in given else _default(f)
         if value is dataclasses.MISSING:
-            raise FormatError(f"a {node['module']} lacks its field {f.name}")
+            raise FormatError(f"the field {f.name} of a {node['module']} is missing")
         object.__setattr__(module, f.name, value)
     return module
 
 
 def _registered(name: str) -> type:
     if name not in REGISTRY:
-        for plugin in importlib.metadata.entry_points(group="darn"):  # installed packages that name their classes
+        for plugin in importlib.metadata.entry_points(group="darn"):  # installed packages that register classes
             plugin.load()
     if name not in REGISTRY:
         raise FormatError(f"no class is registered as {name!r}: import the package that defines it first")

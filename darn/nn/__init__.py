@@ -1,4 +1,4 @@
-"""Deterministic maps: weights, no probability."""
+"""Deterministic maps: functions with weights but without probability."""
 
 from darn.nn._activation import ACTIVATIONS as ACTIVATIONS
 from darn.nn._activation import ReLU as ReLU

@@ -1,4 +1,4 @@
-"""Pointwise nonlinearities, as maps without weights so that a net is one list of maps."""
+"""Pointwise nonlinearities, as maps without weights, so that a net is a list of maps."""
 
 import equinox as eqx
 import jax
@@ -10,11 +10,11 @@ from darn.nn._fixed_point import Inputs
 from darn.nn._registry import register
 from darn.nn._tables import activation_table
 
-_STEP_BITS, _REACH = 10, 12  # tables are over multiples of 2^-10 up to +-12, where tanh is 1 to 2^-33
+_STEP_BITS, _REACH = 10, 12  # tables cover multiples of 2^-10 up to +-12, where tanh differs from 1 by 2^-33
 
 
 class Table(AbstractMap):
-    """A pointwise function by look-up: its argument rounded to multiples of 2^-10 and clipped to the table."""
+    """A pointwise function as a lookup table: its argument is rounded to multiples of 2^-10 and clipped."""
 
     values: Float[Array, " entries"]
 
@@ -87,7 +87,7 @@ ACTIVATIONS: dict[str, type[AbstractMap]] = {"tanh": Tanh, "relu": ReLU, "sigmoi
 
 @jax.custom_jvp
 def softplus(a):
-    """log(1 + exp(a)), safe at any a. jax.nn.softplus is five times slower on a CPU, and this is our hottest loop."""
+    """log(1 + exp(a)), safe at any a. jax.nn.softplus is five times slower on a CPU, and this is the hottest loop."""
     return jnp.maximum(a, 0) + jnp.log1p(jnp.exp(-jnp.abs(a)))
 
 

@@ -1,4 +1,4 @@
-"""What a deterministic map is, and what a causal one adds."""
+"""The interfaces of deterministic maps and of causal ones."""
 
 import abc
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from darn.nn._turns import AbstractTurns, Decide
 
 @dataclass(frozen=True)
 class Work:
-    """Weights used to compute something: multiplied with a real value, or added because a bit is on."""
+    """How many weights a computation uses: multiplied by a real value, or added because a bit is on."""
 
     multiplied: int = 0
     added: int = 0
@@ -30,7 +30,7 @@ class Work:
 
 
 def product_work(v: np.ndarray, n_out: int) -> Work:
-    """The work of a product with a matrix of n_out rows: columns added for bits, else every weight multiplied."""
+    """The work of multiplying a matrix of n_out rows by v: additions if v is binary, else multiplications."""
     on = v[v != 0]
     return Work(added=n_out * len(on)) if np.all(on == 1) else Work(multiplied=n_out * len(v))
 
@@ -44,24 +44,24 @@ class AbstractMap(eqx.Module):
 
     @property
     def row_floats(self) -> int:
-        """Floats of the widest array inside, where that is more than the output: see `AbstractBinaryLayer`."""
+        """Floats in the largest array inside, if it is larger than the output: see `AbstractBinaryLayer`."""
         return 0
 
     def quantised(self, inputs: Inputs, arithmetic: Arithmetic) -> tuple["AbstractMap", Inputs]:
-        """(the integer twin, what it puts out). A linear map is one whose weights are rounded."""
+        """Returns (the integer twin, a description of its outputs). This default is for linear maps."""
         return rounded(self, lambda sizes: sizes(inputs.largest), inputs.grid, arithmetic)
 
     def work(self, v: np.ndarray) -> Work:
-        """What mapping v costs."""
-        raise InputError(f"the weights that a {type(self).__name__} uses are not counted")
+        """The work of mapping v."""
+        raise InputError(f"the operations of a {type(self).__name__} cannot be counted")
 
     def matrix(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """(W, b) of a map that is a matrix product."""
+        """W and b of a map that computes W c + b."""
         raise InputError(f"a {type(self).__name__} is not a plain matrix product")
 
 
 class AbstractCausalMap(AbstractMap):
-    """A linear map whose output j sees the inputs before j only: the autoregressive part of Eqs. (2) and (5)."""
+    """A linear map whose output j depends only on inputs before j: the autoregressive part of Eqs. (2) and (5)."""
 
     n: eqx.AbstractVar[int]
 
@@ -71,23 +71,23 @@ class AbstractCausalMap(AbstractMap):
 
     @abc.abstractmethod
     def walk(self, a: Any, decide: Decide, carry: Any, turns: AbstractTurns) -> tuple[Any, Any]:
-        """(y, carry): decides all units in order, `a` being their logits without the autoregressive part."""
+        """Decides all units in order, given their logits `a` without the autoregressive part; returns (y, carry)."""
 
     @abc.abstractmethod
     def weights(self) -> Array:
-        """The autoregressive weights that are in use, zeros in place of the others."""
+        """The autoregressive weights in use, with zeros for the others."""
 
     def fan_out(self) -> np.ndarray:
-        """How many weights lead from each unit to others."""
+        """The number of weights from each unit to others."""
         count = jax.vmap(lambda j: (self.ones().outgoing(j) != 0).sum())
         return np.asarray(count(np.arange(self.n)))
 
     def ones(self) -> "AbstractCausalMap":
-        """The same connections, each with weight 1."""
+        """The same connections, all with weight 1."""
         return jax.tree.map(lambda w: np.ones_like(w) if eqx.is_inexact_array(w) else w, self)
 
 
 def causal_maps(tree: Any) -> list[AbstractCausalMap]:
-    """The causal maps inside a pytree of modules, wherever they are."""
+    """All causal maps inside a pytree of modules."""
     is_causal = lambda m: isinstance(m, AbstractCausalMap)  # noqa: E731
     return [m for m in jax.tree.leaves(tree, is_leaf=is_causal) if is_causal(m)]

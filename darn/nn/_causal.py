@@ -1,4 +1,4 @@
-"""Fully connected causal map: a strictly lower-triangular matrix."""
+"""The fully connected causal map: a strictly lower-triangular matrix."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,14 +11,14 @@ from darn.nn._registry import register, tuning_field
 
 @register("causal-dense")
 class CausalDense(AbstractCausalMap):
-    """W y with W strictly lower-triangular: row j holds W_j of Eq. (2), the weights onto unit j from 1..j-1."""
+    """W y with W strictly lower-triangular: row j is W_j of Eq. (2), the weights to unit j from units 1..j-1."""
 
     W: Float[Array, "n n"]
     n: int = eqx.field(static=True)
-    block: int | None = tuning_field(default=None)  # None: as many units as suit the machine
+    block: int | None = tuning_field(default=None)  # units per block; None chooses by device
 
     def __init__(self, n: int, *, block: int | None = None):
-        self.W = jnp.zeros((n, n))  # all units independent to begin with
+        self.W = jnp.zeros((n, n))  # units are independent at first
         self.n = n
         self.block = block
 
@@ -35,8 +35,7 @@ class CausalDense(AbstractCausalMap):
         return np.arange(self.n - 1, -1, -1)
 
     def walk(self, a, decide, carry, turns):
-        # In blocks: one matrix product brings in all that precedes a block, then its own small triangle is walked
-        # unit by unit.
+        # In blocks: one matrix product for everything before a block, then the block's own small triangle unit by unit.
         W, size = turns.array(self.weights()), min(self.block or turns.block(), self.n)
 
         def one_block(carry, y, start, width):
@@ -57,6 +56,6 @@ class CausalDense(AbstractCausalMap):
             return one_block(carry, y, k * size, size), None
 
         carry, y = turns.scan(whole_block, (carry, turns.xp.zeros_like(a)), self.n // size)[0]
-        if self.n % size:  # the ragged last block has a shape of its own: padding would decide units that do not exist
+        if self.n % size:  # the shorter last block is not padded, which would decide units that do not exist
             carry, y = one_block(carry, y, self.n // size * size, self.n % size)
         return y, carry

@@ -1,4 +1,4 @@
-"""Convolutions over a grid that look up and to the left: all cells at once, or the newest row or cell from a window."""
+"""Convolutions over a grid that look up and to the left: at all cells, or at the newest row or cell of a window."""
 
 import equinox as eqx
 import jax
@@ -45,26 +45,26 @@ class CausalConvolution(eqx.Module):
             key: Of the weights.
         """
         if left and kernel[0] != 1:
-            raise ValueError(f"a window that ends at its cell has one row, not {kernel[0]}")
+            raise ValueError(f"a window that ends at its cell must have one row, not {kernel[0]}")
         if not left and kernel[1] % 2 == 0:
-            raise ValueError(f"a window has a cell in its middle: its kernel has an odd width, not {kernel[1]}")
+            raise ValueError(f"the width of the kernel must be odd, not {kernel[1]}")
         self.left, self.dilation = left, dilation
         self.W = jax.random.normal(key, (*kernel, channels, filters)) / (kernel[0] * kernel[1] * channels) ** 0.5
 
     @property
     def above(self) -> int:
-        """Rows above a cell that are in reach."""
+        """The number of rows above a cell that it sees."""
         return (self.W.shape[0] - 1) * self.dilation
 
     @property
     def before(self) -> int:
-        """Cells to the left that are in reach."""
+        """The number of cells to the left that a cell sees."""
         reach = (self.W.shape[1] - 1) * self.dilation
         return reach if self.left else reach // 2
 
     @property
     def after(self) -> int:
-        """Cells to the right that are in reach."""
+        """The number of cells to the right that a cell sees."""
         return 0 if self.left else self.before
 
     def __call__(self, x: Float[Array, "H W C"], dtype=jnp.float32) -> Float[Array, "H W F"]:
@@ -76,7 +76,7 @@ class CausalConvolution(eqx.Module):
         return self._convolved(window, 0, jnp.float32)[0]
 
     def cell(self, window: Float[Array, "cells C"]) -> Float[Array, " F"]:
-        """The convolution at the window's last cell; with `left` only."""
+        """The convolution at the window's last cell; only with `left`."""
         return window[:: self.dilation].reshape(-1) @ self.W[0].reshape(-1, self.W.shape[3])
 
     def _convolved(self, x, above, dtype):

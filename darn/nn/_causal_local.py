@@ -15,10 +15,10 @@ from darn.nn._registry import register, tuning_field
 
 @register("causal-local")
 class CausalLocal(AbstractCausalMap):
-    """W y where a unit sees the units before it in a window about its cell: r rows above, r cells to each side.
+    """W y where a unit sees the units before it in a window around its cell: r rows above, r cells to each side.
 
-    The order is that of the grid (see `darn.nn.Local`): row by row, in a row cell by cell, in a cell channel by
-    channel. Cell (i, j) sees all channels of cells (i-d, j-r..j+r) for d = 1..r and of (i, j-r..j-1), and of its own
+    The order is that of the grid (see `darn.nn.Local`): row by row, within a row cell by cell, within a cell channel by
+    channel. Cell (i, j) sees all channels of the cells (i-d, j-r..j+r) for d = 1..r and (i, j-r..j-1), and in its own
     cell the channels before its own. With one channel and kernel 2r+1 = 15 these are 112 weights.
     """
 
@@ -30,7 +30,7 @@ class CausalLocal(AbstractCausalMap):
 
     def __init__(self, grid: Grid, kernel: int, *, period: int = 1, tile: int = 14, block: int = 8):
         if kernel % 2 == 0:
-            raise ValueError(f"a causal window has a cell in its middle: its kernel is odd, not {kernel}")
+            raise ValueError(f"the kernel of a causal window must be odd, not {kernel}")
         rows, columns, channels = grid
         self.grid, self.n, self.tile, self.block = grid, rows * columns * channels, tile, block
         P, Q = min(period, rows), min(period, columns)
@@ -38,7 +38,7 @@ class CausalLocal(AbstractCausalMap):
 
     def __check_init__(self):
         if self.n != math.prod(self.grid) or any(p > size for p, size in zip(self.W.shape[:2], self.grid)):
-            raise ValueError("a map over a grid has a unit for each channel of a cell, and no period beyond the grid")
+            raise ValueError("a map over a grid needs one unit per channel of each cell, and a period within the grid")
 
     @property
     def r(self) -> int:
@@ -46,14 +46,14 @@ class CausalLocal(AbstractCausalMap):
 
     @property
     def row_floats(self):
-        # The input's windows in `__call__`, or what `chain` keeps: steps by rows of blocks, twice.
+        # The input windows of `__call__`, or the state of `walk`: two arrays of steps by rows of blocks.
         rows, columns, channels = self.grid
         th, tw = (tile_within(p, self.tile, n)[1] for p, n in zip(self.W.shape, self.grid[:2]))
         patches = -(-self.n // (th * tw)) * (th + self.r) * (tw + 2 * self.r)
         return max(patches, 2 * channels * rows * (columns + 2 * rows * self._block()))
 
     def _sees(self) -> np.ndarray:
-        """Which places of the window come before the unit: (r+1, k, C, C)."""
+        """Which positions of the window come before the unit: (r+1, k, C, C)."""
         r, C = self.r, self.grid[2]
         sees = np.zeros((r + 1, 2 * r + 1, C, C), bool)
         sees[:r] = True
@@ -77,7 +77,7 @@ class CausalLocal(AbstractCausalMap):
         cell, f = j // C, j % C
         i, k = cell // columns, cell % columns
         down, aside = jnp.arange(r + 1), jnp.arange(-r, r + 1)
-        # The cell (i + down, k + aside) has unit j at place (r - down, r - aside) of its window.
+        # The cell (i + down, k + aside) has unit j at position (r - down, r - aside) of its window.
         W = self.weights()[
             ((i + down) % P)[:, None], ((k + aside) % Q)[None], (r - down)[:, None], (r - aside)[None], f
         ]
@@ -85,23 +85,25 @@ class CausalLocal(AbstractCausalMap):
         return lax.dynamic_update_slice(out, W, (i, k, jnp.zeros_like(k)))[:rows, r : r + columns].reshape(-1)
 
     def walk(self, a, decide, carry, turns):
-        # Each way its own: a compiled program wants few large steps of one shape, the host few additions.
+        # Two algorithms: a compiled program is fast with few large steps of one shape, the host with few additions.
         walk = self._in_wavefronts if turns.xp is jnp else self._unit_by_unit
         return walk(a, decide, carry, turns)
 
     def _in_wavefronts(self, a, decide, carry, turns):
-        """In wavefronts of blocks: a block is w >= r cells of one row, and needs of the rows above no blocks beyond
-        the one after its own. So all blocks with equal t = J + 2 i are decided together; one product brings in all that
-        precedes them, then each walks along its own cells. 436 steps for 209 x 159 pixels and r = 7, where decided
-        pixel by pixel there are 33,231, and in fronts of single pixels, j + (r+1) i, 1,823.
+        """In wavefronts of blocks.
+
+        A block is w >= r cells of one row. It depends on no block of the rows above beyond the one right of its own
+        column, so all blocks (i, J) with equal t = J + 2 i are decided together: one product for everything before
+        them, then each along its own cells. For 209 x 159 pixels and r = 7 this takes 436 steps; pixel by pixel takes
+        33,231, and wavefronts of single pixels, j + (r+1) i, take 1,823.
         """
         rows, columns, C = self.grid
         r, w = self.r, self._block()
-        across = -(-columns // w)  # blocks of a row
+        across = -(-columns // w)  # blocks in a row
         n_steps = across + 2 * (rows - 1)
         m = min(rows, -(-across // 2))  # blocks decided together, of m neighbouring rows
-        reach = 2 * r + 1  # how many steps back the window goes
-        # All is kept by step and row, (t, i), with zeros wherever a step has no block in a row.
+        reach = 2 * r + 1  # how many steps back the window reaches
+        # Arrays are indexed by step and row, (t, i), with zeros where a step has no block in a row.
         blocks = jnp.pad(a.reshape(self.grid), ((0, 0), (0, across * w - columns), (0, 0))).reshape(rows, across, w, C)
         before = jnp.pad(shear(blocks, 2, n_steps).swapaxes(0, 1), ((0, 0), (0, m - 1), (0, 0), (0, 0)))
         y = jnp.zeros((reach + n_steps, r + rows + m - 1, w, C), a.dtype)
@@ -123,7 +125,7 @@ class CausalLocal(AbstractCausalMap):
             back = lax.dynamic_slice(y, (t, first, 0, 0), (reach, m + r, w, C))
             seen = [back[reach + b - 2 * d, r - d : r - d + m] for d in range(r, 0, -1) for b in (-1, 0, 1)]
             seen = jnp.stack([*seen, back[reach - 1, r:]], axis=1).reshape(m, -1)
-            # In full precision, since this must be the sum that scores are made of.
+            # In full precision, since it must equal the sum used for scoring.
             total = jnp.einsum("mk,mko->mo", seen, at(W, t % phases), precision=lax.Precision.HIGHEST)
             logit = at(before, t).reshape(m, w * C) + total
             mine = at(own, t % phases)
@@ -143,16 +145,16 @@ class CausalLocal(AbstractCausalMap):
         return y.reshape(rows, across * w, C)[:, :columns].reshape(-1), carry
 
     def _unit_by_unit(self, a, decide, carry, turns):
-        """A unit that is on adds its weights to the window of units that see it; in most rows most units are off."""
+        """A unit that is on adds its weights to the logits of the units that see it; most units are off."""
         W = turns.array(self.weights())
         P, Q, down, k, C, _ = W.shape
         (rows, columns, _), r, n_rows = self.grid, self.r, a.shape[1]
         below, aside = np.arange(down), np.arange(-r, r + 1)
-        place = r - below[:, None], r - aside[None]  # where the window of a cell `below` and `aside` has this one
+        place = r - below[:, None], r - aside[None]  # this cell's position in the window of the cell (below, aside)
         onto = {
             (p, q): W[((p + below) % P)[:, None], ((q + aside) % Q)[None], *place] for p in range(P) for q in range(Q)
         }  # (below, aside, from channel, to channel)
-        logits = np.zeros((rows + r, columns + 2 * r, C, n_rows), a.dtype)  # with room for what falls beyond the edges
+        logits = np.zeros((rows + r, columns + 2 * r, C, n_rows), a.dtype)  # with a margin beyond the edges
         logits[:rows, r : r + columns] = a.reshape(rows, columns, C, n_rows)
         y = np.empty((rows, columns, C, n_rows), a.dtype)
         for unit, (i, j, f) in enumerate(np.ndindex(self.grid)):
@@ -163,14 +165,15 @@ class CausalLocal(AbstractCausalMap):
         return y.reshape(-1, n_rows), carry
 
     def _block(self) -> int:
-        """Cells of a block: at least r, and about 32 units, since their walk may be written out."""
+        """Cells in a block: at least r, and about 32 units, since the loop over them may be unrolled."""
         return max(self.r, min(self.block, self.grid[1], 32 // self.grid[2]), 1)
 
     def _block_weights(self, n_rows: int) -> tuple[Array, Array]:
-        """The weights onto a block, (phases, rows, units seen, w * C): from the three blocks about it in each of the r
-        rows above, then the one to its left; and from within, (phases, rows, w * C, w * C).
+        """The weights to a block from the blocks it sees, and from within.
 
-        The phase of block (i, t - 2 i) depends on i and on t % phases.
+        The first array, (phases, rows, units seen, w * C), is from the three nearest blocks in each of the r rows
+        above, then the one to its left; the second, (phases, rows, w * C, w * C), from within. The phase of block
+        (i, t - 2 i) depends on i and on t % phases.
         """
         P, Q, _, _, C, _ = self.W.shape
         r, w = self.r, self._block()

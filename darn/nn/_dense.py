@@ -1,4 +1,4 @@
-"""Fully connected map."""
+"""The fully connected map."""
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,14 @@ from darn.nn._registry import register
 
 @register("dense")
 class Dense(AbstractMap):
-    """W c, plus b where a bias is wanted."""
+    """W c, or W c + b with a bias."""
 
     W: Float[Array, "n_out n_in"]
     b: Float[Array, " n_out"] | None
 
     def __init__(self, n_in: int, n_out: int, *, bias: bool = True, key: PRNGKeyArray):
-        # The paper does not state its initialisation. Variance 1/n_in keeps tanh units in their linear range for
-        # inputs of unit size and below.
+        # The paper does not state its initialisation. A variance of 1/n_in keeps tanh units in their linear range for
+        # inputs of at most unit size.
         self.W = jax.random.normal(key, (n_out, n_in)) / n_in**0.5
         self.b = jnp.zeros(n_out) if bias else None
 

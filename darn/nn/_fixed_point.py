@@ -1,11 +1,11 @@
-"""Sums that are exact on any machine: weights on a grid, activations as tables, and the bound that makes it so.
+"""Sums that are exact on every machine: weights on a grid, and activations as tables.
 
-Weights become multiples of 2^-k, and activations tables whose entries are multiples of 2^-t. Then every product is a
-multiple of one power of two, and as long as the sum of the absolute products stays below 2^24 (float32) or 2^53
+Weights become multiples of 2^-k, and activations become tables with entries that are multiples of 2^-t. Then every
+product is a multiple of one power of two, and while the sum of the absolute products stays below 2^24 (float32) or 2^53
 (float64) such units, every partial sum is exact: no order of summation, number of threads, fused multiply-add or device
-can change a bit. That bound is checked, in exact arithmetic, as k is chosen: as large as it allows.
+can change a bit. k is the largest number for which this bound holds, checked in exact arithmetic.
 
-Every map and layer makes its own integer twin (`quantised`) from what is here; a twin is of the same class.
+Every map and layer builds its own integer twin (`quantised`) from the functions here; a twin has the same class.
 """
 
 import dataclasses
@@ -20,25 +20,25 @@ import numpy as np
 
 from darn.errors import DarnError
 
-MOST_BITS = 20  # fractional bits of a weight: more would be finer than the float32 it came from is sure of
+MOST_BITS = 20  # fractional bits of a weight: more would exceed the precision of the original float32
 
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:
-    """A kind of float, and how its bits are shared out."""
+    """A float type, and how its bits are used."""
 
     dtype: str
     bits: int  # integers up to 2^bits are exact
     table_bits: int  # t: activations are multiples of 2^-t
-    least: int  # fewer fractional bits than this in any weight: take the next arithmetic
+    least: int  # with fewer fractional bits than this in a weight, the next arithmetic is used
 
 
-# Float32 where it will do: twice as fast, and exact on devices that have no float64 worth the name.
+# Float32 if possible: it is twice as fast, and some devices have no usable float64.
 ARITHMETICS = (Arithmetic("float32", 24, 8, 7), Arithmetic("float64", 53, 16, 4))
 
 
 class Inputs(NamedTuple):
-    """What a sum is over: n numbers, multiples of 2^-grid, none larger than `most`."""
+    """The inputs of a sum: n numbers, multiples of 2^-grid, none larger than `most`."""
 
     n: int
     grid: int
@@ -55,27 +55,33 @@ def bits(n: int) -> Inputs:
 
 
 class TooCoarse(Exception):
-    """The sums cannot be kept exact with enough bits to the weights."""
+    """Exact sums would leave too few bits for the weights."""
 
 
 def rounded(module: Any, sums: Callable[[Any], jax.Array], grid: int, arithmetic: Arithmetic) -> tuple[Any, Inputs]:
-    """(the module with weights that are multiples of 2^-k, what its sums are as inputs of another).
+    """Rounds the weights of a module to multiples of 2^-k, with k as large as exact sums allow.
 
     Args:
         module: any pytree; its float arrays are the weights.
-        sums: from the module with the sizes of its weights in their place, the sums of the absolute products, the
-            inputs being as large as they get.
+        sums: takes the module with absolute values in place of its weights; returns the sums of the absolute products
+            for the largest possible inputs.
         grid: the inputs are multiples of 2^-grid.
-        arithmetic: in units of 2^-(grid + k) the sums must stay below 2^arithmetic.bits; k is the largest that lets
-            them. `TooCoarse` where that is too small.
+        arithmetic: in units of 2^-(grid + k), the sums must stay below 2^arithmetic.bits.
+
+    Returns:
+        The rounded module, and a description of its sums as inputs of the next one.
+
+    Raises:
+        TooCoarse: if k would be smaller than `arithmetic.least`.
+        DarnError: if a weight is not finite.
     """
     weights, rest = eqx.partition(module, eqx.is_inexact_array)
     if not all(np.isfinite(w).all() for w in jax.tree.leaves(weights)):
-        raise DarnError("the model has weights that are not finite numbers: its training went wrong")
+        raise DarnError("the model has weights that are not finite: train it again with a lower learning rate")
     k = MOST_BITS
     while k >= arithmetic.least:
         whole = jax.tree.map(lambda w, k=k: np.rint(np.ldexp(np.asarray(w, np.float64), k)), weights)
-        # In whole numbers, so that the sums of the check are exact as well (or far beyond the bound).
+        # In integers, so that the sums of this check are exact as well (or far beyond the bound).
         sizes = jax.tree.map(lambda w: jnp.asarray(np.abs(w)), whole)
         found = np.asarray(sums(eqx.combine(sizes, rest)), np.float64)
         most = float(found.max(initial=0))

@@ -14,21 +14,21 @@ from darn.nn._registry import register
 
 
 class GridWindow(NamedTuple):
-    """Inputs of a block's two convolutions in one stream that are still in reach, the newest last."""
+    """The inputs of a block's two convolutions in one stream that are still needed, the newest last."""
 
     first: Array
     second: Array
 
 
 def gate(a: Float[Array, "*cells C_twice"]) -> Float[Array, "*cells C"]:
-    """One half of the channels, let through by the other."""
+    """One half of the channels, gated by the other."""
     value, door = jnp.split(a, 2, axis=-1)
     return value * jax.nn.sigmoid(door)
 
 
 def dropout(x: Array, rate: float, key: PRNGKeyArray) -> Array:
-    """x with entries set to 0 at random, the others scaled up so that the mean stays; the rate in steps of 1/256."""
-    # A random byte an entry is enough, and four times as cheap as a word.
+    """x with random entries set to 0 and the others scaled to keep the mean; the rate is rounded to 1/256."""
+    # One random byte per entry is enough, and four times cheaper than a word.
     keep = 256 - round(256 * rate)
     words = jax.random.bits(key, (-(-x.size // 4),), jnp.uint32)
     kept = lax.bitcast_convert_type(words, jnp.uint8).reshape(-1)[: x.size].reshape(x.shape) < keep
@@ -119,7 +119,7 @@ class GatedBlock(eqx.Module):
     def row(
         self, window: GridWindow, v: Float[Array, "W C"], bias: Float[Array, "2 2*C"]
     ) -> tuple[GridWindow, Array, Array]:
-        """(the window, v after the block, what h is given) of the next row."""
+        """Returns (the window, v after the block, the input to h) of the next row."""
         first = jnp.concatenate([window.first, elu(v)[None]])
         inside = self.up[0].row(first) + self.b[:1]
         second = jnp.concatenate([window.second, elu(inside)[None]])
@@ -129,7 +129,7 @@ class GatedBlock(eqx.Module):
     def cell(
         self, window: GridWindow, h: Float[Array, " C"], given: Float[Array, " C"], bias: Float[Array, "2 2*C"]
     ) -> tuple[GridWindow, Array]:
-        """(the window, h after the block) of the next cell of a row, `given` being from v at this cell."""
+        """Returns (the window, h after the block) of the next cell of a row; `given` is from v at this cell."""
         first = jnp.concatenate([window.first, elu(h)[None]])
         inside = self.left[0].cell(first) + given + self.b[1]
         second = jnp.concatenate([window.second, elu(inside)[None]])

@@ -1,13 +1,13 @@
 """Periodic local connectivity (Gregor & LeCun, 2010), section 2.2: maps between grids, and their exact adjoints.
 
-A grid is (rows, columns, channels). Its units come row by row, and the channels of a cell side by side: unit
-(i * columns + j) * channels + f is channel f of cell (i, j).
+A grid is (rows, columns, channels). Its units are numbered row by row, within a row cell by cell, and within a cell
+channel by channel: unit (i * columns + j) * channels + f is channel f of cell (i, j).
 
-Cell (i, j) of the output has the weights of its phase (i % P, j % P), P being the period: 1 is a convolution, the size
-of the grid (or more) unties all cells. Phases of a `tile` side by side share one window of the input, so that the
-product is one batched matrix product over the P^2 / tile^2 tiles of a period (a shorter period than the tile is
-repeated to fill it). A larger tile repeats less of the input in memory and makes wider matrices, at the price of zeros
-in them; the result is the same.
+Cell (i, j) of the output has the weights of its phase (i % P, j % P), where P is the period: 1 is a convolution, the
+size of the grid (or more) gives every cell its own weights. The phases of a `tile` share one window of the input, so
+that the product is one batched matrix product over the P^2 / tile^2 tiles of a period (a period shorter than the tile
+is repeated to fill it). A larger tile repeats less of the input in memory and makes the matrices wider, but with more
+zeros; the result is the same.
 """
 
 import math
@@ -28,7 +28,7 @@ Grid = tuple[int, int, int]  # rows, columns, channels
 def shear(x: Array, step: int, width: int) -> Array:
     """(n, k, ...) to (n, width, ...), row i moved right by i * step; width is at least k + (n - 1) * step.
 
-    By padding and reshaping alone, so that it and its transpose cost a copy and no index.
+    Only by padding and reshaping, so that it and its transpose are copies without indexing.
     """
     n = x.shape[0]
     x = jnp.pad(x, [(0, 0), (0, width + step - x.shape[1])] + [(0, 0)] * (x.ndim - 2))
@@ -43,19 +43,19 @@ def unshear(x: Array, step: int, k: int) -> Array:
 
 
 def windows(x: Array, axis: int, n: int, step: int, width: int) -> Array:
-    """n windows of `width` along `axis`, `step` apart, with a new axis for the place in a window; zeros at the end."""
+    """n windows of `width` along `axis`, `step` apart, with a new axis for the position in a window, zero-padded."""
     m = -(-width // step)
     length = (n + m - 1) * step
     x = lax.slice_in_dim(x, 0, min(length, x.shape[axis]), axis=axis)
     x = jnp.pad(x, [(0, length - s if a == axis else 0) for a, s in enumerate(x.shape)])
     x = x.reshape(*x.shape[:axis], n + m - 1, step, *x.shape[axis + 1 :])
-    # Overlapping windows are neighbouring blocks put together: a gather would have atomic additions as its transpose.
+    # Overlapping windows are concatenated from neighbouring blocks: the transpose of a gather is a slow scatter-add.
     x = jnp.concatenate([lax.slice_in_dim(x, k, k + n, axis=axis) for k in range(m)], axis=axis + 1)
     return lax.slice_in_dim(x, 0, width, axis=axis + 1)
 
 
 def tile_within(period: int, tile: int, size: int) -> tuple[int, int]:
-    """(times, side): how often a period smaller than `tile` is repeated, and the side of the tiles that divide it."""
+    """Returns (how often a period smaller than `tile` is repeated, the side of the tiles that divide it)."""
     times = max(min(tile, size) // period, 1)
     return times, next(t for t in range(min(tile, times * period), 0, -1) if times * period % t == 0)
 
@@ -69,7 +69,7 @@ def local_product(
     before: tuple[int, int],
     tile: int,
 ) -> Float[Array, "Ho Wo F"]:
-    """Output (i, j) is the kernel of its phase on the input from (i, j) * stride - before on; zeros beyond edges."""
+    """Output (i, j) applies the kernel of its phase to the input window at (i, j) * stride - before, zero-padded."""
     (down, th), (across, tw) = (tile_within(p, tile, n) for p, n in zip(W.shape, size))
     W = jnp.tile(W, (down, across, 1, 1, 1, 1))
     P, Q, kh, kw, C, F = W.shape
@@ -90,10 +90,10 @@ def local_product(
 
 @register("local")
 class Local(AbstractMap):
-    """A locally connected layer: cell (i, j) of the output sees a window of the input about (i, j) * stride.
+    """A locally connected map: cell (i, j) of the output sees a window of the input around (i, j) * stride.
 
-    The output has ceil(H / stride) x ceil(W / stride) cells of `filters` channels, and the padding with zeros is as
-    even as it can be, as in a "SAME" convolution. Biases have the same period as the weights.
+    The output has ceil(H / stride) x ceil(W / stride) cells of `filters` channels. Zero padding is as symmetric as
+    possible, as in a "SAME" convolution. Biases have the same period as the weights.
     """
 
     W: Float[Array, "P Q k k C F"]
@@ -152,19 +152,19 @@ class LocalTranspose(AbstractMap):
     """The exact adjoint of a `Local` without its bias, for the decoder: <L x, y> = <x, L^T y>."""
 
     of: Local
-    b: Float[Array, " C"] | None  # one a channel of the output
+    b: Float[Array, " C"] | None  # one per channel of the output
 
     def __init__(self, of: Local, *, bias: bool = True, key: PRNGKeyArray):
-        """A transpose with weights of its own, of the shape of `of`."""
+        """A transpose with its own weights, of the same shape as those of `of`."""
         k, F = of.W.shape[2], of.W.shape[5]
-        seen = max(k / of.stride, 1) ** 2 * F  # units that an output sees
+        seen = max(k / of.stride, 1) ** 2 * F  # units that each output sees
         W = jax.random.normal(key, of.W.shape) / seen**0.5
         self.of = eqx.tree_at(lambda m: (m.W, m.b), of, (W, None), is_leaf=lambda v: v is None)
         self.b = jnp.zeros(of.grid[2]) if bias else None
 
     @property
     def C(self) -> int:
-        """Channels of the output, as in the shape of `b`."""
+        """Channels of the output; the name is the dimension of `b`."""
         return self.of.grid[2]
 
     @property

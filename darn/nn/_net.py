@@ -1,4 +1,4 @@
-"""A chain of maps: the deterministic layers between two stochastic ones."""
+"""A sequence of maps: the deterministic layers between two stochastic ones."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ class Net(AbstractMap):
 
     @staticmethod
     def dense(n_in: int, widths: Sequence[int], activation: str = "tanh", *, key: PRNGKeyArray) -> "Net":
-        """Fully connected layers of the given widths, the nonlinearity after each."""
+        """Fully connected layers of the given sizes, with the nonlinearity after each."""
         act = ACTIVATIONS[activation]
         sizes = [n_in, *widths]
         keys = jax.random.split(key, len(widths))

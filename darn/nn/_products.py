@@ -1,8 +1,8 @@
-"""Many matrix products at once, which stay just that under `vmap` and in gradients.
+"""Many matrix products at once, which remain matrix products under `vmap` and in gradients.
 
-`lax.dot_general` would do, but under `vmap` it is handed arrays of more than three axes, and XLA then lays out the
+`lax.dot_general` would also work, but under `vmap` it gets arrays of more than three axes, and XLA then lays out the
 windows of a grid twice, once for the product and once, transposed, for the gradient: a fifth of a step of the Atari
-network. Here the examples become further rows of the same matrices, and a transposition is left to the product.
+network. Here the examples become additional rows of the same matrices, and transposition is left to the product.
 """
 
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Names of the classes that a model file may hold, and the fields that it leaves out."""
+"""The names of classes in model files, and the fields that are not stored."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,11 +11,11 @@ REGISTRY: dict[str, type[eqx.Module]] = {}
 
 
 def register(name: str) -> Callable[[M], M]:
-    """Names a module class, so that models with it can be saved and loaded; used as a class decorator.
+    """Class decorator that names a module class, so that models with it can be saved and loaded.
 
     Args:
-        name: what model files call the class. A name is taken once; defining the same class again, as a notebook does
-            when a cell is run twice, replaces it.
+        name: the class's name in model files. Each name belongs to one class; defining the same class again, as when a
+            notebook cell is run twice, replaces it.
 
     Returns:
         The decorator, which returns the class unchanged.
@@ -23,7 +23,7 @@ def register(name: str) -> Callable[[M], M]:
 
     def decorate(cls: M) -> M:
         if not (isinstance(cls, type) and issubclass(cls, eqx.Module)):
-            raise TypeError(f"only equinox modules are registered, and {cls!r} is none")
+            raise TypeError(f"only equinox modules can be registered, and {cls!r} is not one")
         taken = REGISTRY.get(name)
         if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"the name {name!r} is already taken by {taken.__module__}.{taken.__qualname__}")
@@ -34,13 +34,16 @@ def register(name: str) -> Callable[[M], M]:
 
 
 def tuning_field(**options: Any) -> Any:
-    """A static field that changes the speed of a module and not its result, such as a block size.
+    """A static field that affects only the speed of a module, such as a block size.
 
-    Model files and the codec's fingerprint leave it out, and a loaded module has its default.
+    It is not stored in model files or part of the codec's fingerprint; a loaded module has the default.
 
     Args:
-        **options: as of `equinox.field`; a `default` is required.
+        **options: as for `equinox.field`; a `default` is required.
+
+    Returns:
+        The dataclass field.
     """
     if "default" not in options and "default_factory" not in options:
-        raise TypeError("a tuning field needs a default: a loaded module has it")
+        raise TypeError("a tuning field needs a default, which loaded modules have")
     return eqx.field(static=True, metadata={"tuning": True}, **options)

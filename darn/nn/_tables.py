@@ -1,14 +1,13 @@
-"""Sigmoid and tanh as tables of integers, by integer arithmetic alone.
+"""Sigmoid and tanh as integer tables, computed in integer arithmetic.
 
-`exp` and `tanh` of C libraries and of vector units differ in the last bit from machine to machine; Python's integers
-do not.
+`exp` and `tanh` of C libraries and vector units differ in the last bit between machines; Python's integers do not.
 """
 
 from functools import lru_cache
 
 import numpy as np
 
-_SCALE = 96  # fractional bits of the working precision; what is lost to it lies far below any entry's last bit
+_SCALE = 96  # fractional bits of the working precision, whose error is far below the last bit of any entry
 
 
 def _powers(step_bits: int, count: int) -> list[int]:
@@ -26,13 +25,13 @@ def _powers(step_bits: int, count: int) -> list[int]:
 
 
 def _ratio(top: int, bottom: int, bits: int) -> int:
-    """top / bottom in units of 2^-bits, to the nearest."""
+    """top / bottom in units of 2^-bits, rounded to nearest."""
     return ((top << (bits + 1)) + bottom) // (2 * bottom)
 
 
 @lru_cache
 def sigmoid_table(step_bits: int, reach: int, bits: int) -> np.ndarray:
-    """sigma(i / 2^step_bits) in units of 2^-bits for |i| <= reach * 2^step_bits, never 0 nor 1."""
+    """sigma(i / 2^step_bits) in units of 2^-bits for |i| <= reach * 2^step_bits, never 0 or 1."""
     one, count = 1 << _SCALE, (reach << step_bits) + 1
     low = [max(_ratio(e, one + e, bits), 1) for e in _powers(step_bits, count)]  # sigma(-i)
     high = [(1 << bits) - f for f in low]

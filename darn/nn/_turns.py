@@ -1,8 +1,8 @@
-"""Units decided one after the other: a walk is written once, and run compiled or on the host.
+"""Deciding units one after another: a walk is written once and runs compiled or on the host.
 
-Compiled, a walk is for one row, and `jax.vmap` makes it many: what sampling, completion and training use. On the host
-it is for all rows at once, along the last axis of NumPy arrays, and the bits may come from anywhere: the decoder of a
-compressed file pops them from a stack that no compiled program could reach.
+Compiled, a walk is for one row, and `jax.vmap` extends it to many: sampling, completion and training use this. On the
+host, it is for all rows at once, along the last axis of NumPy arrays, and bits may come from anywhere: the decoder of a
+compressed file pops them from a stack that a compiled program cannot reach.
 """
 
 import abc
@@ -17,32 +17,32 @@ from jax import lax
 
 from darn.batching import chunks, cut
 
-# (carry, units, a) -> (carry, bits): choose the bits of some units from their logits. The sampler compares with uniform
-# numbers; a decoder pops the bits from a file. `units` is one number, or an array where units are decided side by side;
-# the number n, one beyond the last unit, stands for no unit, and the bit chosen for it is dropped.
+# (carry, units, a) -> (carry, bits): chooses the bits of some units from their logits `a`. A sampler compares with
+# uniform numbers; a decoder pops the bits from a file. `units` is one number, or an array if several units are decided
+# together; the number n, one beyond the last unit, stands for no unit, and its bit is discarded.
 Decide = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 class AbstractTurns(abc.ABC):
-    """How a walk is run: its loops, and the few array operations that differ."""
+    """How a walk runs: its loops, and the array operations that differ between NumPy and JAX."""
 
     xp: Any  # the array module
 
     @abc.abstractmethod
     def block(self) -> int:
-        """Units that a blocked walk keeps up to date together."""
+        """The number of units in a block of a blocked walk."""
 
     @abc.abstractmethod
     def array(self, x) -> Any:
-        """Weights as the walk's own kind of array."""
+        """Weights as an array of this kind of walk."""
 
     @abc.abstractmethod
     def scan(self, step: Callable, state: Any, n: int) -> tuple[Any, Any]:
-        """(state, outputs stacked) of `step(state, i) -> (state, output)` for i = 0 .. n - 1, as a loop."""
+        """(state, stacked outputs) of `step(state, i) -> (state, output)` for i = 0 .. n - 1, as a loop."""
 
     @abc.abstractmethod
     def written_out(self, step: Callable, state: Any, n: int) -> tuple[Any, Any]:
-        """As `scan`, for the few steps inside a block, which an accelerator runs as one kernel."""
+        """Like `scan`, for the few steps inside a block, which are unrolled into one kernel on an accelerator."""
 
     @abc.abstractmethod
     def take(self, x, start, size: int, axis: int = 0) -> Any:
@@ -54,19 +54,19 @@ class AbstractTurns(abc.ABC):
 
     @abc.abstractmethod
     def product(self, W, y, known) -> Any:
-        """W y, the first `known` entries of y being known and the others 0."""
+        """W y, where the first `known` entries of y are known and the others are 0."""
 
     @abc.abstractmethod
     def spread(self, a, w, bit, i) -> Any:
-        """a + w bit for the units after number i of a block; what the others become does not matter."""
+        """a + w bit for the units after unit i of a block; the other entries do not matter."""
 
     @abc.abstractmethod
     def rows(self, state: Any) -> tuple[int, ...]:
-        """The shape that the rows add to each array: none compiled, their number on the host."""
+        """The trailing shape of arrays over rows: () compiled, (number of rows,) on the host."""
 
     @abc.abstractmethod
     def one_by_one(self, layer: Any, state: Any, decide: Decide, carry: Any) -> tuple[Any, Any]:
-        """(y, carry) by the layer's own `read` and `write` of one unit of one row."""
+        """(y, carry) by the layer's own `read` and `write`, unit by unit."""
 
 
 class Compiled(AbstractTurns):
@@ -99,7 +99,7 @@ class Compiled(AbstractTurns):
         return lax.dynamic_update_slice_in_dim(x, values, start, axis=0)
 
     def product(self, W, y, known):
-        return W @ y  # of a fixed size: what is not known is 0
+        return W @ y  # of fixed size: unknown entries are 0
 
     def spread(self, a, w, bit, i):
         return a + w * bit
@@ -120,14 +120,14 @@ class Compiled(AbstractTurns):
 class Host(AbstractTurns):
     """In NumPy, for all rows at once; arrays are changed in place. Units are decided in the order of their numbers.
 
-    Its sums are in another order than a compiled program's: only weights on a grid, as those of an integer twin, give
-    the same numbers both ways.
+    Sums are in a different order than in a compiled program: only weights on a grid, such as those of an integer twin,
+    give the same numbers both ways.
     """
 
     xp = np
 
     def __init__(self, at_once: int = 512):
-        self.at_once = at_once  # rows that a compiled part of the walk is given together
+        self.at_once = at_once  # rows per call of the compiled parts of the walk
 
     def block(self):
         return 32
@@ -162,7 +162,7 @@ class Host(AbstractTurns):
         return jax.tree.leaves(state)[0].shape[-1:]
 
     def one_by_one(self, layer, state, decide, carry):
-        # `read` and `write` are compiled, for a fixed number of rows, and their states stay where they are computed.
+        # `read` and `write` are compiled for a fixed number of rows, and their states stay on the device.
         (n_rows,) = self.rows(state)
         parts = list(chunks(n_rows, self.at_once))
         states = [cut(state, *part, self.at_once, axis=-1) for part in parts]
@@ -190,6 +190,6 @@ COMPILED = Compiled()
 
 
 def unrolled() -> bool:
-    """Whether a block's walk is written out. On an accelerator it is: all of it becomes one fused kernel, not several
-    a unit. On a CPU a loop is as fast, and compiles in a second where 32 units written out take ten."""
+    """Whether the loop over a block is unrolled: on an accelerator it becomes one fused kernel instead of several per
+    unit. On a CPU a loop is as fast, and compiles in a second where 32 unrolled units take ten."""
     return jax.default_backend() != "cpu"

@@ -4,10 +4,10 @@ from darn.config import Window
 from darn.paper.recipes_atari import ATARI_BOUNDS
 from darn.paper.rows import Row
 
-# The paper's bound is a single estimate; 20 samples a frame show how far -log p lies below it.
+# The paper's bound is a single estimate; 20 samples per frame show how far -log p is below it.
 _COMMON = {"scoring": (20, 1), "keep_model": False}
 _FVSBN = (("n_h", ()), ("local", ()))
-PERIODS = (1, 8, 14)  # of Pong: plain convolutions beside two periods, in all maps alike
+PERIODS = (1, 8, 14)  # of Pong: plain convolutions and two periods, the same in all maps
 
 
 def _rows():
@@ -33,7 +33,7 @@ ROWS: tuple[Row, ...] = tuple(_rows())
 
 
 def table(found: dict[str, dict]) -> list[list[str]]:
-    """Header and body: test nats a frame of every game the paper has, by rows of ours."""
+    """Header and body: nats per test frame of each of the paper's games."""
 
     def figures(game: str) -> dict[str, float | None]:
         ours, baselines = found.get(game, {}), found.get(game, {}).get("baselines", {})

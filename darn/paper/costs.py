@@ -107,7 +107,7 @@ def count_sparse(model: Stack, n: int = 1000, seed: int = 0) -> dict:
 
 
 def timed(model: Stack, batch: int, seconds: float, sample=sample) -> float:
-    """Samples a second of a compiled sampler: the median of three timings of `seconds` each."""
+    """Samples per second of a compiled sampler: the median of three timings of `seconds` each."""
     sample(model, batch)
     rates = []
     for _ in range(3):
@@ -131,7 +131,7 @@ def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, second
         progress: Called with a line of text after each measurement.
 
     Yields:
-        For each family its operations a sample by size, the power with which they grow, and samples a second.
+        For each family its operations per sample by size, the power with which they grow, and samples per second.
     """
     for cost in costs:
         sizes = []
@@ -171,7 +171,7 @@ def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, second
 
 
 def trained(results: Path, n: int = 20, seconds: float = 0.5, progress=None) -> dict[str, dict]:
-    """Operations a sample and samples a second of the committed models of binarised MNIST, by row.
+    """Operations per sample and samples per second of the committed models of binarised MNIST, by row.
 
     A model that the sparse sampler supports is counted and timed with it, and timed with the dense one as well.
     """

@@ -1,7 +1,7 @@
-"""The work of drawing a sample: every weight that is multiplied, or added because a bit is on, counted.
+"""Counts the work of drawing a sample: every weight that is multiplied, or added because a bit is on.
 
-The samples are those of `Stack.sample`; what each layer and map uses for them, it says itself (`work`), no work being
-done for a bit that is off.
+The samples are those of `Stack.sample`. Each layer and map reports its own work (`work`); bits that are off cost
+nothing.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def work(model: Stack, x: np.ndarray, h: tuple[np.ndarray, ...]) -> Work:
 
 
 def count(model: Stack, n: int = 20, seed: int = 0) -> dict:
-    """The mean work of a sample over n of them, and how many units were on."""
+    """The mean work per sample over n samples, and how many units were on."""
     drawn = sample(model, n, seed=seed)
     total = sum((work(model, drawn.x[i], tuple(y[i] for y in drawn.h)) for i in range(n)), start=Work())
     return {

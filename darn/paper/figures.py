@@ -100,7 +100,7 @@ def samples_beside_nearest(runs: list[Run], path: Path, *, n: int = 50, seed: in
     number, distance = nearest(splits.train, x)
     pairs = np.stack([x, splits.train.take(number).unpack()], axis=1).reshape(2 * n, -1)
     sheet(pairs, _shape(run), path, columns=10)
-    # how near rows of the data are to each other: the yardstick for "not simple memorisation"
+    # how near rows of the data are to each other, to compare with ("not simple memorisation")
     own = nearest(splits.train, splits.valid.unpack()[:: max(1, len(splits.valid) // n)][:n])[1]
     return {
         "samples": n,
@@ -153,7 +153,8 @@ def _enlarged(picture: np.ndarray, times: int) -> np.ndarray:
 def representation(runs: list[Run], path: Path, *, n: int = 25, seed: int = 0) -> dict:
     """Figure 4: the first test frame at the bottom, above it the code of each hidden layer, layer by layer.
 
-    The channels of a local layer stand side by side; on top are n encodings of the fully connected layer, one a line.
+    The channels of a local layer are side by side; at the top are n encodings of the fully connected layer, one per
+    line.
     """
     from darn.inference.sampling import encode
 
@@ -172,7 +173,7 @@ def representation(runs: list[Run], path: Path, *, n: int = 25, seed: int = 0) -
 
 
 def by_depth(runs: list[Run], path: Path, *, n: int = 6, seed: int = 1) -> dict:
-    """Figure 5: samples of separately trained networks, one network a line."""
+    """Figure 5: samples of separately trained networks, one network per line."""
     from darn.inference.sampling import sample
 
     shape = _shape(runs[0])

@@ -83,14 +83,14 @@ def _epoch(rbm: RBM, velocity: RBM, x: Array, epoch, settings: Settings):
     batch = min(s.batch, len(x))
     key = jax.random.fold_in(jax.random.key(s.seed), epoch)
     order = jax.random.permutation(key, len(x))[: n_batches * batch].reshape(n_batches, batch)
-    rate = s.lr * (1 - epoch / s.epochs)  # down to zero, which averages the last weights
+    rate = s.lr * (1 - epoch / s.epochs)  # falls to zero, which averages the last weights
 
     def step(carry, chosen):
         rbm, velocity = carry
         index, key = chosen
         rows = x[index].astype(jnp.float32)
         negative = lax.fori_loop(0, s.steps, lambda i, v: rbm.gibbs(v, jax.random.fold_in(key, i)), rows)
-        # The gradient of -log p is that of F at the data less that of F at the model's own rows.
+        # The gradient of -log p is that of F at the data minus that of F at the model's own rows.
         gap = lambda m: jnp.mean(m.free_energy(rows)) - jnp.mean(m.free_energy(negative))  # noqa: E731
         g = jax.grad(gap)(rbm)
         g = eqx.tree_at(lambda m: m.W, g, g.W + s.weight_decay * rbm.W)
@@ -238,7 +238,7 @@ def is_rbm(path: str | Path) -> bool:
 
 
 def load(path: str | Path) -> tuple[RBM, dict]:
-    """(the RBM, the info saved with it)."""
+    """Returns (the RBM, the info saved with it)."""
     try:
         with safe_open(path, framework="np") as f:
             head = f.metadata() or {}
@@ -247,4 +247,4 @@ def load(path: str | Path) -> tuple[RBM, dict]:
             arrays = {k: jnp.asarray(f.get_tensor(k), jnp.float32) for k in ("W", "b", "c")}
         return RBM(**arrays), json.loads(head["info"])
     except (SafetensorError, OSError, KeyError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable RBM: it is damaged, cut short or another file") from e
+        raise DarnError(f"{path} is not a readable RBM: it is damaged, truncated or another file") from e

@@ -69,7 +69,7 @@ RECIPES: dict[str, Recipe] = {
     "nips": _uci("nips", 274.68, 16, 100, 1e-3, 100, l1=1.3e-2, weight_decay=1e-4),
     # weight decay 3e-5: validation bound 30.54, best after a third of the run; 1e-4: 30.14
     "ocr_letters": _uci("ocr_letters", 28.17, 256, 500, 2.5e-4, 400, weight_decay=1e-4),
-    # None of dna, mushrooms and nips had a lower validation bound so than with the paper's architecture.
+    # dna, mushrooms and nips had no lower validation bound this way than with the paper's architecture.
     "adult-ours": _ours("adult", 16, 100, 200, 2e-4, n_nade=200),
     # validation -log p with weight decay 1e-4, 2e-4, 3.5e-4: ocr_letters 25.87, 25.64, 25.92; with 2e-4, 4e-4: web
     # 28.23, 28.34. Adam and ReLU: connect4 11.56 (11.63 with 500 NADE units and 1e-4); with RMSprop and tanh 11.68.
@@ -96,7 +96,7 @@ RECIPES: dict[str, Recipe] = {
     "mnist-10": _mnist_noise(10, 133.7, 140.86, lr=1e-4, epochs=200, validate_every=10),
     "mnist-16": _mnist_noise(16, 122.8, 130.94, lr=1e-4, epochs=200, validate_every=10),
     # Noise on the encoder, too, cost 0.8 nats of validation bound (88.8 after 300 epochs without, 89.7 after 600 with).
-    # So the encoder needs weight decay, else the best bound comes after a fifth of the run. Validation -log p (3,000
+    # So the encoder needs weight decay, or the best bound comes after a fifth of the run. Validation -log p (3,000
     # samples, every tenth row) of five weighted encodings, the noise at its full cost from the first step, with decay
     # 2e-4: 84.48, 4e-4: 84.20, 8e-4: 84.09 (84.16 after 1400 epochs; ten encodings: 83.95; log q in closed form: 84.25;
     # one prior for all matrices: 84.31; L(h) rising over 0.3 of the run: 85.48), 1.3e-3: 84.15; of one encoding with
@@ -164,8 +164,8 @@ RECIPES: dict[str, Recipe] = {
     ),
 }
 
-# Beyond the paper: a visible layer of causal convolutions in the eight symmetries of the image, told in which it is,
-# over a code of 64 bits; Adam, dropout, averaged weights.
+# Beyond the paper: a visible layer of causal convolutions in the eight symmetries of the image, which it can tell
+# apart, over a code of 64 bits; Adam, dropout, averaged weights.
 RECIPES["mnist-frontier"] = Recipe(
     Architecture(
         n_h=(64,),
@@ -197,17 +197,17 @@ RECIPES |= ATARI | BASELINES
 
 
 def find(name: str, data: str | None = None) -> tuple[str, Recipe]:
-    """The recipe that is meant.
+    """Finds a recipe.
 
     Args:
         name: A recipe's name.
-        data: Used where no recipe has that name: a known set, or a file of one's own.
+        data: Used if no recipe has that name: a known set, or the user's own file.
 
     Returns:
-        (name of the run, recipe). For one's own data `darn.runs.folder.sized` adapts the recipe to their size.
+        (name of the run, recipe). For the user's own data, `darn.runs.folder.sized` adapts the recipe to their size.
 
     Raises:
-        DarnError: There is neither.
+        DarnError: If there is neither.
     """
     if name in RECIPES:
         return name, RECIPES[name]

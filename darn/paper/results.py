@@ -33,7 +33,7 @@ KEYS = (
     "command",
     "model",
 )
-# What `darn eval --quick` scores: every 10th test row with so many samples, once.
+# What `darn eval --quick` scores: every 10th test row, with this many samples, once.
 QUICK_EVERY, QUICK_SAMPLES = 10, 1000
 
 
@@ -46,18 +46,18 @@ def model_of(results: Path, row: Row) -> Path:
 
 
 def read(results: Path) -> dict[str, dict]:
-    """Every row of ours that is there, by name."""
+    """Every row that we have, by name."""
     return {row.name: read_record(p) for row in ROWS if (p := path_of(results, row)).exists()}
 
 
 def read_all(results: Path) -> dict[str, dict]:
-    """The rows by name, and the counted costs of sampling as "costs" where they are there."""
+    """The rows by name, and the counted costs of sampling as "costs", if there are any."""
     costs = results / "costs" / "costs.json"
     return read(results) | ({"costs": read_record(costs)} if costs.exists() else {})
 
 
 def write(path: Path, record: dict) -> None:
-    """Writes a record, whole or not at all."""
+    """Writes a record atomically."""
     with atomic(path) as f:
         f.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -25,7 +25,7 @@ from darn.training import selection_bound
 
 
 def recipe_of(row: Row) -> Recipe | None:
-    """What a row is trained with; None where there is none (yet)."""
+    """The recipe of a row; None if there is none (yet)."""
     recipe = RECIPES.get(row.base or row.name)
     if recipe is None:
         return None
@@ -47,7 +47,7 @@ def can_run(row: Row) -> str | None:
 
 
 def made() -> dict:
-    """Where a number or a picture comes from."""
+    """The provenance of a number or a picture."""
     return {
         "command": provenance.command(),
         "commit": provenance.commit(),
@@ -58,17 +58,17 @@ def made() -> dict:
 
 @dataclass(frozen=True)
 class Driver:
-    """Makes rows: records and models under `results`, training in folders under `runs`."""
+    """Computes rows: records and models under `results`, training in folders under `runs`."""
 
     results: Path
     runs: Path
     protocol: Protocol
-    again: bool = False  # make rows again that exist already
-    tiny: bool = False  # small networks, few epochs: to see that it runs
+    again: bool = False  # compute rows again that exist already
+    tiny: bool = False  # a trial with small networks and few epochs
     progress: bool = True
 
     def record(self, row: Row) -> dict | None:
-        """The row's record, made and written unless it is there; None if Ctrl-C stopped its training.
+        """The row's record, computed and written unless it exists; None if Ctrl-C stopped its training.
 
         The next call continues an interrupted training. Keys that an older record lacks are filled in from the model.
         """
@@ -94,7 +94,7 @@ class Driver:
         """The row's trained model, for figures; None where there is none and `make` does not ask to train it."""
         path = model_of(self.results, row) if row.keep_model else self.runs / row.name
         there = path if row.keep_model else path / "model.safetensors"
-        # A folder may hold a training that was interrupted: resuming one that came to its end costs nothing.
+        # A folder may hold an interrupted run; resuming a finished one costs nothing.
         if make and not (row.keep_model and there.exists()) and self._trained(row) is None:
             raise KeyboardInterrupt
         return load(path) if there.exists() else None
@@ -108,7 +108,7 @@ class Driver:
     # ------------------------------------------------------------ models: each gives (seconds, notes on the training)
 
     def _trained(self, row: Row) -> tuple[float, dict] | None:
-        """Trains, or continues to; None if interrupted."""
+        """Trains, or continues training; None if interrupted."""
         out = self.runs / row.name
         fit = train(self._recipe(row), out, resume=(out / "recipe.json").exists(), progress=self.progress)
         if fit.interrupted:
@@ -133,7 +133,7 @@ class Driver:
         info = load(file).info
         training = info.get("training")
         recipe, stored = self._recipe(row), Recipe.from_json(info["recipe"])
-        # The paper's figures are no part of how a model was trained.
+        # The paper's figures do not affect training.
         stored = dataclasses.replace(stored, paper_nll=recipe.paper_nll, paper_bound=recipe.paper_bound)
         if training is None or stored != recipe:
             return None
@@ -155,7 +155,7 @@ class Driver:
     # ------------------------------------------------------------ records
 
     def _scored(self, row: Row, seconds: float, notes: dict) -> dict:
-        """Scores the stored weights: every figure is theirs."""
+        """Scores the stored weights, so that every figure is of the stored model."""
         run, protocol = self.model(row), self.protocol.of(row)
         assert run is not None
         x, context = scored_rows(run.rows())
@@ -198,13 +198,13 @@ class Driver:
         }
         new |= {k: v for k, v in record.items() if k not in ("data", "seconds", "paper_nll", "paper_bound")}
         if missing := lacking(new):
-            raise DarnError(f"{path} lacks {missing[0]!r}, which the model does not hold: make the row again")
+            raise DarnError(f"{path} lacks {missing[0]!r}, which the model does not hold: compute the row again")
         write(path, new)
         return new
 
 
 def _curve(history: list[dict], points: int = 100) -> list[list[float]]:
-    """[epoch, training bound, validation bound] at about so many epochs."""
+    """[epoch, training bound, validation bound] at about this many epochs."""
     chosen = history[:: max(1, -(-len(history) // points))]
     return [[h["epoch"], round(h["train"]["bound"], 4), round(h["valid"]["bound"], 4)] for h in chosen]
 

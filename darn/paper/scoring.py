@@ -23,7 +23,7 @@ from darn.runs.folder import Run, scored_rows
 
 @dataclass(frozen=True)
 class Protocol:
-    """Importance samples and repeats: the paper's 100,000, ten times, where there is an accelerator for it."""
+    """Importance samples and repeats: the paper's 100,000, ten times, if there is an accelerator."""
 
     n_samples: int
     repeats: int
@@ -38,7 +38,7 @@ class Protocol:
         return Protocol(n_samples, repeats, method=method)
 
     def of(self, row: Row) -> "Protocol":
-        """The protocol of a row, which may have samples and repeats of its own."""
+        """The protocol of a row, which may have its own samples and repeats."""
         if row.scoring is None:
             return self
         return dataclasses.replace(self, n_samples=row.scoring[0], repeats=row.scoring[1], method="importance")
@@ -71,7 +71,7 @@ def score(model: Stack, x, context, protocol: Protocol) -> likelihood.Likelihood
 def quick(run: Run, method: str = "auto", seed: int = 0) -> dict:
     """The figure that anyone can reproduce in minutes on a CPU: `darn eval MODEL --quick`.
 
-    By the method of the whole figure: 2^16 codes under a NADE are minutes on a GPU and hours on a CPU.
+    It uses the method of the full figure: 2^16 codes with a NADE take minutes on a GPU and hours on a CPU.
     """
     x, context = scored_rows(run.rows().take(slice(None, None, QUICK_EVERY)))
     found = score(run.model, x, context, Protocol(QUICK_SAMPLES, 1, seed, method))
@@ -98,14 +98,14 @@ def active_units(run: Run, n: int = 10_000) -> dict:
 
 
 def xz_nats(packed: np.ndarray) -> float:
-    """Nats a row that `xz -9e` takes for bit-packed rows, one after the other in the given order."""
+    """Nats per row that `xz -9e` takes for bit-packed rows in the given order."""
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
     size = len(lzma.compress(np.ascontiguousarray(packed).tobytes(), lzma.FORMAT_XZ, filters=filters))
     return size * 8 * math.log(2) / len(packed)
 
 
 def baselines(splits: data.Splits) -> dict[str, float]:
-    """Test nats a row of what needs no model: independent columns, and a general compressor."""
+    """Nats per test row of two baselines: independent columns, and a general-purpose compressor."""
     return {
         "independent": independent_nll(splits.train, splits.test.unpack()),
         "xz -9e": xz_nats(splits.test.values),
@@ -116,7 +116,7 @@ def baselines(splits: data.Splits) -> dict[str, float]:
 
 
 def score_rbm(file: Path, chains: int, temperatures: int, *, every: int = 1, seed: int = 0) -> dict:
-    """-log p of the test rows of a stored RBM's data, with the interval that log Z leaves."""
+    """-log p of the test rows of a stored RBM's data, with the interval from the estimate of log Z."""
     machine, info = rbm.load(file)
     test = data.load_rows(info["data"]["name"], split="test").take(slice(None, None, every)).unpack()
     z = rbm.log_z(machine, np.asarray(info["mean"]), chains=chains, temperatures=temperatures, seed=seed)

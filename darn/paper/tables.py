@@ -82,7 +82,7 @@ def times(table: str, found: dict[str, dict]) -> list[str]:
     records = [found[r.name] for r in PAPER if r.table == table and "device" in found.get(r.name, {})]
     minutes: dict[str, float] = {}
     for r in records:
-        trained_on = r.get("training", {}).get("made", r)["device"]  # "made": of a model that lay there to be scored
+        trained_on = r.get("training", {}).get("made", r)["device"]  # "made": of a model that was already there
         for device, seconds in ((trained_on, r.get("seconds_train")), (r["device"], r.get("seconds_eval"))):
             minutes[device] = minutes.get(device, 0) + (seconds or 0) / 60
     parts = " and ".join(f"{spent:.1f} min on {device}" for device, spent in sorted(minutes.items()))

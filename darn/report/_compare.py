@@ -97,7 +97,7 @@ def _figures(d: Document, every, names, same: bool) -> None:
         look = {"lo": f.nll - half, "hi": f.nll + half, "colour": "soft" if i else "accent"}
         dots.append({"name": name, "value": f.nll, **look})
     said = "; ".join(f"{r['name']} {r['value']:.2f} nats" for r in dots)
-    caption = "−log p in nats a row; bars: 95% interval over rows. Lower is better."
+    caption = "−log p in nats per row; bars: 95% interval over rows. Lower is better."
     head = ["run", "−log p", "bound", "L(x|h)", "L(h)", "units", "weights", "training, s"]
     rows = []
     for i, (s, name) in enumerate(zip(every, names)):
@@ -138,7 +138,7 @@ def _curves(d: Document, every, names) -> None:
         "series": series,
         "xlabel": "epoch",
         "xunit": "epoch",
-        "ylabel": "nats a row",
+        "ylabel": "nats per row",
         "zoom": True,
     }
     said = "; ".join(f"{q['name']} ends at {q['y'][-1]:.2f}" for q in series)

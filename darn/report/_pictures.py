@@ -144,7 +144,7 @@ def code_section(d: Document, s, view: View, code, drawn) -> None:
         view=view,
         bits=counted(sum(model.n_h), "bit"),
         cost=f"{cost.sum():.2f}",
-        share=f"{100 * cost.sum() / (cost.sum() + rest):.0f}",
+        percent=f"{100 * cost.sum() / (cost.sum() + rest):.0f}",
         rest=f"{rest:.2f}",
         stack=stack_figure(model),
         by_layer=by_layer,

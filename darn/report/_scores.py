@@ -18,7 +18,7 @@ def headline(d: Document, s, about: About, independent: float) -> None:
     d.tiles.append(Tile("−log p, mean over rows", f"{f.nll:.2f}", "nats", how))
     if deep:
         d.tiles.append(Tile("bound", f"{f.bound:.2f}", "nats", f"{f.bound - f.nll:.2f} above −log p"))
-    d.tiles.append(Tile("ideal code length", f"{f.nll / LN2:.1f}", "bits a row", f"{s.run.model.n_x:,} uncompressed"))
+    d.tiles.append(Tile("ideal code length", f"{f.nll / LN2:.1f}", "bits per row", f"{s.run.model.n_x:,} uncompressed"))
     if about.paper_nll is not None and s.split == "test":
         bound = f", bound {about.paper_bound:.2f}" if about.paper_bound else ""
         d.tiles.append(Tile("the paper", f"{about.paper_nll:.2f}", "nats", f"all test rows{bound}"))
@@ -50,7 +50,7 @@ def likelihood_section(d: Document, s, about: About, independent: float) -> None
         "likelihood",
         "Likelihood",
         measured=text,
-        figure=d.chart("likelihood", {"kind": "dots", "rows": dots}, said, "Nats a row; lower is better."),
+        figure=d.chart("likelihood", {"kind": "dots", "rows": dots}, said, "Nats per row; lower is better."),
         estimate=None if f.method == "exact" else _estimate(d, f),
         deep=deep,
     )
@@ -79,7 +79,7 @@ def learning_section(d: Document, s, about: About) -> None:
     """Training and validation bounds by epoch, and their parts."""
     h = s.history
     x, L = [row["epoch"] for row in h], s.run.model.n_layers
-    base = {"kind": "lines", "xlabel": "epoch", "xunit": "epoch", "ylabel": "nats a row", "zoom": len(h) > 6}
+    base = {"kind": "lines", "xlabel": "epoch", "xunit": "epoch", "ylabel": "nats per row", "zoom": len(h) > 6}
 
     def line(name, values, colour=None):
         return {"name": name, "x": x, "y": list(values), **({"colour": colour} if colour else {})}
@@ -106,7 +106,7 @@ def learning_section(d: Document, s, about: About) -> None:
     if about.sparse:
         active = [line(f"layer {k + 1}", (r["valid"]["active"][k] for r in h)) for k in range(L)]
         said = "active units by epoch, at the end " + ", ".join(f"{q['y'][-1]:.1f}" for q in active)
-        caption = "Active units a row, kept low by a penalty on each."
+        caption = "Active units per row, kept low by a penalty on each."
         charts.append(d.chart("active", base | {"ylabel": "units", "series": active}, said, caption, controls=True))
     d.section("learning", "Learning", "charts", charts=charts)
 
@@ -198,7 +198,7 @@ def _by_unit(d: Document, s, view: View) -> dict | None:
             "picture": view.draw(each / max(each.max(), 1e-9), f"cost of each unit: {each.max():.2f} nats at most"),
             "caption": caption,
         }
-    spec = {"kind": "bars", "values": each, "unit": "column", "short": "nats", "ylabel": "nats a row"}
+    spec = {"kind": "bars", "values": each, "unit": "column", "short": "nats", "ylabel": "nats per row"}
     caption = f"Cost of each column {given}: {top}."
     return {
         "chart": d.chart("columns", spec | {"names": view.columns}, f"nats by column: {top}", caption, controls=True)

@@ -1,4 +1,4 @@
-"""Recipes and what comes of them: run folders, sweeps, pretrained models, provenance."""
+"""Recipes and what they produce: run folders, sweeps, pretrained models, provenance."""
 
 import lazy_loader
 

@@ -36,7 +36,7 @@ def _biases(stack):
 
 
 def independent_nll(train: Rows, x: np.ndarray) -> float:
-    """-log p in nats a row of rows x (N, n) under `independent` of the training rows, without building a model."""
+    """The mean -log p, in nats, of rows x (N, n) under `independent` of the training rows, without building a model."""
     p = (train.mean() * len(train) + 1) / (len(train) + 2)
     mean = np.mean(x, axis=0, dtype=np.float64)
     return float(-(mean * np.log(p) + (1 - mean) * np.log1p(-p)).sum())
@@ -64,7 +64,7 @@ def _mean_log_prob(log_pi, p, x):
 
 
 def em_mixture(x: np.ndarray, valid: np.ndarray, n_components: int, *, seed: int = 0, strength: float = 1.0) -> Stack:
-    """A mixture of Bernoullis by EM, stopped when the validation rows improve no more.
+    """A mixture of Bernoullis by EM, stopped when the validation rows no longer improve.
 
     Args:
         x: Training rows, (N, n) of 0 and 1.
@@ -98,7 +98,7 @@ def _mixture_weights(stack):
 
 
 def best_mixture(x: np.ndarray, valid: np.ndarray, sizes=(10, 20, 50, 100, 200), *, seed: int = 0) -> tuple[int, Stack]:
-    """The mixture of the size that is best on validation rows.
+    """The mixture whose size is best on the validation rows.
 
     Args:
         x: Training rows, (N, n) of 0 and 1.

@@ -1,4 +1,4 @@
-"""The architecture and training of a recipe that does not state them: a rule from the size of the data.
+"""Default architecture and training, chosen by the size of the data.
 
 The constants were chosen on the validation rows of Adult, Mushrooms, DNA, OCR letters and Web.
 """
@@ -23,12 +23,12 @@ class Size:
     lr: float
     steps: int  # the least number of steps
     epochs: int  # the least number of epochs
-    decay: float  # weight decay for up to 20,000 rows; for more rows it falls in proportion
+    decay: float  # weight decay for up to 20,000 rows; for more rows it decreases in proportion
 
 
 SIZES = (
-    # OCR letters: 28.0 nats a validation row in 212 s on two cores, where a linear visible layer had 29.4 in 81 s. A
-    # NADE's work grows with columns times hidden units, so that wide tables keep the linear layer.
+    # OCR letters: 28.0 nats per validation row in 212 s on two cores, where a linear visible layer had 29.4 in 81 s.
+    # The work of a NADE grows with columns times hidden units, so wide tables keep the linear layer.
     Size(20_000, 500, n_h=64, n_d=200, n_nade=100, lr=2e-3, steps=4000, epochs=30, decay=2.5e-4),
     Size(20_000, math.inf, n_h=200, n_d=400, n_nade=0, lr=5e-4, steps=4000, epochs=100, decay=2.5e-5),
     Size(500, math.inf, n_h=32, n_d=100, n_nade=0, lr=2.5e-3, steps=10_000, epochs=20, decay=3e-5),
@@ -92,15 +92,15 @@ def training(n_rows: int, n_columns: int, batch: int = BATCH, *, nade: bool = Tr
 
 
 def fields(n_rows: int, n_columns: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a recipe for data of one's own.
+    """The fields of a recipe for the user's own data.
 
     Args:
         n_rows: Training rows.
         n_columns: Visible units.
-        given: Fields that are settled, by name.
+        given: Fields set by the user, by name.
 
     Returns:
-        All fields of architecture and training: those given, and for the others what suits data of this size.
+        All fields of architecture and training: those given, and the defaults for data of this size.
     """
     nade = given.get("visible", "nade") == "nade"
     automatic = vars(architecture(n_rows, n_columns, nade=nade))

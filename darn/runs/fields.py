@@ -46,7 +46,7 @@ def parse_field(name: str, text: str) -> Any:
     part = PARTS[part_of(name)]
     f = next(f for f in dataclasses.fields(part) if f.name == name)
     if f not in fields_of():
-        raise FieldError(f"there is no field {name} to set by its text", name)
+        raise FieldError(f"there is no field {name}", name)
     kind, may_be_none = optional(f.type)
     if may_be_none and text.lower() == "none":
         return None

@@ -1,4 +1,4 @@
-"""Run folders: a recipe carried out, and what it leaves behind for later commands."""
+"""Run folders: training a recipe, and the files that later commands use."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ from darn.zoo import build
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model with what it remembers of its making."""
+    """A trained model with its recipe and provenance."""
 
     path: Path
     model: Stack
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int] | None:
-        """Rows and columns of the images that the model is of, if it is of images."""
+        """Rows and columns of an image, if the model is over images."""
         shape = self.info["data"].get("shape")
         return tuple(shape) if shape else None
 
@@ -60,7 +60,7 @@ class Run:
         return read_data(self.recipe, self.schema)
 
     def splits(self) -> data.Splits:
-        """The data the model was trained on; read once, however often they are asked for."""
+        """The data that the model was trained on; read once."""
         return limit(self._all_data, self.recipe)
 
     def rows(self, source: str | None = None, split: str | None = None, *, delimiter: str | None = None) -> data.Rows:
@@ -70,7 +70,7 @@ class Run:
             source: A file or a known set; None for the data that the model was trained on.
             split: "train", "valid" or "test". Default: the test rows of the model's own data or of a known set, and
                 all rows of a file.
-            delimiter: Between the cells of a text table; None to find it out.
+            delimiter: Between the cells of a text table; None detects it.
 
         Returns:
             Rows as wide as the model, with the context it was trained with.
@@ -98,7 +98,7 @@ class Run:
                 "rows: restore that file, or score rows that you name (`darn eval RUN ROWS`, `Run.rows(source)`)"
             )
         if split == "train" and self._all_data.train.grey and options.binarize == "dynamic":
-            return self._other_rows(options.source, split)  # as bits, where training draws them anew at every step
+            return self._other_rows(options.source, split)  # as bits, although training draws them at every step
         if split not in ("train", "valid", "test"):
             raise DarnError(f"there is no split {split!r}: choose train, valid or test")
         rows = getattr(self._all_data, split)
@@ -122,13 +122,13 @@ class Run:
 
 
 def load(path: str | Path) -> Run:
-    """A trained model with what is known of its making.
+    """Loads a trained model with its recipe and provenance.
 
     Args:
         path: a run folder, a model file, or the name of a pretrained model.
 
     Returns:
-        The run. A model file that was saved without a recipe has a default one, and no data of its own.
+        The run. A model file that was saved without a recipe gets a default one, and has no data of its own.
     """
     path = Path(path)
     if not path.exists() and ("runs" / path).is_dir():
@@ -180,12 +180,12 @@ def load_data(recipe: Recipe) -> data.Splits:
 
 
 def sized(recipe: Recipe, given: Mapping[str, Any], splits: data.Splits) -> Recipe:
-    """The recipe for data of one's own, where fields that nobody gave follow from the size of the data.
+    """The recipe with the fields that the user did not give chosen by the size of the data.
 
     Args:
-        recipe: Has the fields in `given` already.
+        recipe: Already has the fields in `given`.
         given: Those fields, by name.
-        splits: The data, whole.
+        splits: The whole data.
 
     Returns:
         The recipe with the other fields chosen.
@@ -201,7 +201,7 @@ def _columns(recipe: Recipe, schema: data.Schema | None) -> data.Columns:
 
 
 def describe_data(splits: data.Splits) -> dict:
-    """What a model remembers of its data."""
+    """What a model file stores about its data."""
     return {
         "name": splits.name,
         "sha256": splits.sha256,
@@ -216,7 +216,7 @@ def describe_data(splits: data.Splits) -> dict:
 
 
 def maker(splits: data.Splits) -> Make:
-    """The function that builds a fresh model for these data, its visible biases at the training rows' means."""
+    """The function that builds a fresh model for these data, with visible biases from the training means."""
     train = splits.train
     options = {
         "n_context": 0 if train.context is None else train.context.shape[1],
@@ -226,7 +226,7 @@ def maker(splits: data.Splits) -> Make:
     }
 
     def make(architecture: Architecture, key: PRNGKeyArray) -> Stack:
-        # Most pixels of a screen never change: at one in a thousand each, they alone would cost more than the game.
+        # Most pixels of a screen never change: at one in a thousand each, they would cost more than all the others.
         rarest = 1 / (len(train) + 2) if architecture.is_local else 1e-3
         return build(architecture, train.n, **options, rarest=rarest, key=key)
 
@@ -236,7 +236,7 @@ def maker(splits: data.Splits) -> Make:
 def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
     """Fresh weights for the recipe."""
     make = maker(splits)
-    # As one program: weight by weight, every new shape would compile several small ones.
+    # As one program: otherwise every new shape would compile several small ones.
     start = jax.jit(lambda key: make(recipe.architecture, key), compiler_options=compiling(0))
     return start(jax.random.key(recipe.training.seed))
 
@@ -249,7 +249,7 @@ def train(
     resume: bool = False,
     progress: bool = True,
 ) -> Fit:
-    """Carries out a recipe into a folder: recipe.json, metrics.jsonl, model.safetensors and checkpoint.safetensors.
+    """Trains a recipe in a folder: recipe.json, metrics.jsonl, model.safetensors and checkpoint.safetensors.
 
     Args:
         recipe: What to train.
@@ -262,7 +262,7 @@ def train(
         The trained model and how training went.
 
     Raises:
-        DarnError: The folder is in use, the data are at fault, or the run to resume is another one.
+        DarnError: The folder is in use, the data cannot be used, or the run to resume is a different one.
     """
     out = Path(out)
     before = _read_started(recipe, out) if resume else None
@@ -282,7 +282,7 @@ def train(
         try:
             return _train(recipe, out, model, splits, before, progress)
         except BaseException:
-            # A folder in which nothing was learned would only be in the way of the next try.
+            # A folder in which nothing was learned would only be in the way of the next attempt.
             if not resume and not (out / "model.safetensors").exists():
                 _discard(out, created)
             raise
@@ -322,7 +322,7 @@ def _discard(out: Path, created: list[Path]) -> None:
 
 
 def _read_started(recipe: Recipe, out: Path) -> dict:
-    """What the run in `out` was started with, if that is the recipe."""
+    """The recipe.json of the run in `out`, if it was started with this recipe."""
     saved = out / "recipe.json"
     if not saved.exists():
         if out.exists():
@@ -344,7 +344,7 @@ def _read_started(recipe: Recipe, out: Path) -> dict:
 
 
 def _check_same(recipe: Recipe, before: Recipe, out: Path) -> None:
-    """Resuming means the same run: a changed field would make it another one."""
+    """Refuses to resume with a changed field, which would be a different run."""
     if before.data.source != recipe.data.source:
         raise DarnError(
             f"{out} was started on {before.data.source}, not on {recipe.data.source}: choose another folder"

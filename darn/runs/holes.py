@@ -1,4 +1,4 @@
-"""Rows with holes: read from a file, or made by hiding a part of whole rows; and written once they are filled."""
+"""Rows with missing values: read from a file, or made by hiding a part of complete rows; written once completed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,10 +31,10 @@ HALVES = ("lower", "upper", "left", "right")
 class Holes:
     """Rows with units missing, and the table they came from."""
 
-    x: np.ndarray  # (N, n_x); what stands in a hole does not matter
+    x: np.ndarray  # (N, n_x); the values of missing units do not matter
     mask: np.ndarray  # (N, n_x), True where a unit is missing
     context: np.ndarray | None = None
-    table: Table | None = None  # the same rows as text, from which all that is not missing is written back
+    table: Table | None = None  # the same rows as text, from which known cells are copied
     cells: np.ndarray | None = None  # (N, columns of the table), True where a cell is missing
 
 
@@ -58,7 +58,7 @@ def hidden_units(run: Run, what: str | Sequence[str]) -> np.ndarray:
 
 
 def hide(run: Run, source: str | None, split: str | None, every: int, what: str, delimiter: str | None = None) -> Holes:
-    """Whole rows with the same units hidden in each.
+    """Complete rows with the same units hidden in each.
 
     Args:
         run: the model.
@@ -66,7 +66,7 @@ def hide(run: Run, source: str | None, split: str | None, every: int, what: str,
         split: which rows of it.
         every: 1 for all rows, k for every k-th.
         what: half of an image ("lower", "upper", "left", "right") or columns by name.
-        delimiter: between the cells of a text table; None to find it out.
+        delimiter: between the cells of a text table; None detects it.
     """
     rows = run.rows(source, split, delimiter=delimiter).take(slice(None, None, every))
     x, context = scored_rows(rows)
@@ -84,20 +84,20 @@ def hide(run: Run, source: str | None, split: str | None, every: int, what: str,
 
 
 def read(run: Run, path: str, every: int, delimiter: str | None = None) -> Holes:
-    """A file in which values are missing: empty cells of a table, NaN of an array.
+    """Reads a file with missing values: empty cells of a table, NaN in an array.
 
     Args:
         run: the model.
         path: a .npy, or a table.
         every: 1 for all rows, k for every k-th.
-        delimiter: between the cells of a text table; None to find it out.
+        delimiter: between the cells of a text table; None detects it.
     """
     if run.model.n_context:
         raise DarnError("this model needs a label for every row: complete its rows from Python")
     if Path(path).suffix.lower() == ".npy":
         x = read_array(path)[::every]
         if x.ndim != 2 or x.dtype.kind not in "fbiu":
-            raise DarnError(f"{path} must hold rows by columns of 0, 1 and NaN")
+            raise DarnError(f"{path} must hold rows x columns of 0, 1 and NaN")
         return Holes(x, np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool))
     table = read_table(path, delimiter=delimiter).take(slice(None, None, every))
     gone = is_missing(table.cells)
@@ -115,16 +115,16 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None) -> Holes
         if (~holes).any():
             bits[~holes] = Schema((c,)).encode([c.name], words[~holes, None], path)
         missing = np.repeat(holes[:, None], len(c.units), axis=1)
-        if "" in c.values:  # a hole is to be filled with a value, not with another hole
+        if "" in c.values:  # a missing value must not be completed by "missing"
             missing[:, -1] = False
         parts.append(bits)
         masks.append(missing)
-    modelled = np.isin(table.names, schema.names)  # other columns are carried through, their holes too
+    modelled = np.isin(table.names, schema.names)  # other columns are copied, with their missing values
     return Holes(np.concatenate(parts, axis=1), np.concatenate(masks, axis=1), None, table, gone & modelled)
 
 
 def write(run: Run, out: str, x: np.ndarray, holes: Holes, seed: int) -> None:
-    """Writes completions as a picture, an array or a table.
+    """Writes completions as an image, an array or a table.
 
     In a table every cell that was not missing is written as it was read, and so are columns that are not modelled.
 
@@ -133,7 +133,7 @@ def write(run: Run, out: str, x: np.ndarray, holes: Holes, seed: int) -> None:
         out: FILE.png, FILE.npy or FILE.csv.
         x: (N, n, n_x), n completions of each row.
         holes: the rows they complete.
-        seed: of the numbers drawn inside their bins.
+        seed: of the numbers drawn within their bins.
     """
     flat, n = x.reshape(-1, x.shape[-1]), x.shape[1]
     if out.lower().endswith("npy"):
@@ -165,11 +165,11 @@ def _write_text(run: Run, out: str, flat: np.ndarray, n: int, table: Table, miss
 
 def _bits(cells: np.ndarray, gone: np.ndarray, n: int, path: str) -> np.ndarray:
     if cells.shape[1] != n:
-        raise DarnError(f"{path} has {cells.shape[1]} columns, the model {n}: give rows like its own")
+        raise DarnError(f"{path} has {cells.shape[1]} columns, but the model has {n}: give rows of its own kind")
     try:
         return np.where(gone, "0", cells).astype(np.float32)
     except ValueError:
-        raise DarnError(f"{path} must hold 0 and 1, and nothing where a value is missing") from None
+        raise DarnError(f"{path} must hold 0 and 1, and empty cells for missing values") from None
 
 
 def _owners(run: Run) -> np.ndarray:

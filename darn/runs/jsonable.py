@@ -55,7 +55,7 @@ def decode(annotation: Any, value: Any, name: str) -> Any:
 
 
 def _decode_plain(kind: type, value: Any, name: str) -> Any:
-    """A bool, int, float or str; Python's True is no number here, and a whole number will do for a float."""
+    """A bool, int, float or str. True is not a number here, and an integer is accepted for a float."""
     if kind is float and type(value) is int and abs(value) <= LARGEST:
         return float(value)
     if type(value) is not kind:
@@ -107,7 +107,7 @@ def _check_choice(f: dataclasses.Field, value: str, choices: tuple[str, ...]) ->
         known = (*choices, *(n for n in layer_names() if n not in choices))
         if value in known:
             return
-        advice = "; a layer from elsewhere has to be imported first"
+        advice = "; a layer of another package has to be imported first"
     near = difflib.get_close_matches(value, known, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     raise FieldError(f"{f.name} must be one of {', '.join(known)}, not {_shown(value)}{hint}{advice}", f.name)

@@ -11,7 +11,7 @@ from darn.errors import DarnError
 from darn.files import cannot_write
 
 LOCK = ".lock"
-# As `darn.files.atomic` names the files it writes before they take their own name.
+# The temporary names that `darn.files.atomic` uses.
 _TEMPORARY = re.compile(r"\.(recipe|metrics|model|checkpoint|report|sweep)-[a-z0-9_]{8}\.(json|jsonl|safetensors|html)")
 
 
@@ -22,7 +22,7 @@ def is_unused(folder: str | Path) -> bool:
         folder: Any path.
 
     Returns:
-        True where nothing is there, an empty folder, or one with nothing but the remains of a start that was killed.
+        True if there is nothing, an empty folder, or one with only the remains of a killed start.
     """
     folder = Path(folder)
     if folder.is_dir():
@@ -36,10 +36,10 @@ def _is_remains(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
-    """Makes the folder if need be and keeps other processes out of it until the block ends.
+    """Creates the folder if necessary and keeps other processes out of it until the block ends.
 
-    The lock is the kernel's (flock on a file of that folder), so that it ends with the process, however that ends, and
-    no stale one can be left. Temporary files of writes that were killed are removed.
+    The lock is the kernel's (flock on a file in that folder), so it ends with the process, however that ends, and
+    cannot be left behind. Temporary files of interrupted writes are removed.
 
     Args:
         folder: Where the block is going to write.

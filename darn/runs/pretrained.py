@@ -1,8 +1,8 @@
 """Pretrained models by name: some come with the package, the others are downloaded when first used.
 
-A model is looked for in the repository's results/models, in what was installed with the package, and in the user's data
-folder. What is not there is fetched from the address in DARN_MODELS_URL, and checked against the list of SHA-256
-checksums beside this file; `python -m darn.runs.pretrained` writes that list.
+A model is looked for in the repository's results/models, among the models installed with the package, and in the user's
+data folder. Otherwise it is downloaded from the address in DARN_MODELS_URL and checked against the list of SHA-256
+checksums beside this file, which `python -m darn.runs.pretrained` (`make models`) writes.
 """
 
 import difflib
@@ -15,20 +15,20 @@ from darn.data import data_dir
 from darn.errors import DarnError, FormatError, InputError, NotFoundError
 from darn.model_file import read_info
 
-CHECKSUMS = Path(__file__).parent / "models.txt"  # a line a model: file and SHA-256, as pooch reads them
+CHECKSUMS = Path(__file__).parent / "models.txt"  # one line per model: file and SHA-256, as pooch reads them
 MAX_BYTES = 256 << 20  # of a download
 TIMEOUT = 60  # seconds without an answer
 _REPOSITORY = Path(__file__).parent.parent.parent / "results" / "models"
 
 
 def folders() -> list[Path]:
-    """Where models may be: the repository, what was installed with the package, the user's data folder."""
+    """The folders that may hold models: the repository's, the installed package's, the user's data folder's."""
     return [_REPOSITORY, *_installed(), data_dir() / "models"]
 
 
 @lru_cache
 def _installed() -> tuple[Path, ...]:
-    """The folder of the models that were installed with the package, wherever that is."""
+    """The folder of the models that were installed with the package."""
     try:
         files = importlib.metadata.files("darn") or []
     except importlib.metadata.PackageNotFoundError:  # run from a checkout
@@ -62,7 +62,7 @@ def find(name: str) -> Path:
         Its path.
 
     Raises:
-        NotFoundError: for a name that no model has, or a model that cannot be had.
+        NotFoundError: if there is no model of that name, or it cannot be downloaded.
     """
     here = names()
     if name in here:
@@ -99,7 +99,7 @@ def _download(name: str) -> Path:
 
 
 def _transfer(url: str, file, _) -> None:
-    """A download of bounded size, over https even after a redirection."""
+    """A download of bounded size, over https even after redirects."""
     import urllib.request
 
     with urllib.request.urlopen(url, timeout=TIMEOUT) as answer, open(file, "wb") as out:
@@ -114,7 +114,7 @@ def _transfer(url: str, file, _) -> None:
 
 
 def describe() -> list[dict]:
-    """For each model on this machine: name, what it models, its figures, its file."""
+    """Describes each model on this machine: name, data, figures, file."""
     out = []
     for name, path in names().items():
         try:
@@ -140,7 +140,7 @@ def describe() -> list[dict]:
 
 
 def write_checksums(folder: Path = _REPOSITORY) -> None:
-    """Writes the list of checksums anew.
+    """Rewrites the list of checksums.
 
     Args:
         folder: where the models are.

@@ -21,10 +21,10 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this package runs from, with "+changes" where files differ from it.
+    """The commit of the checkout that this package runs from, with "+changes" if files differ from it.
 
     Returns:
-        Outside of a checkout, the variable DARN_COMMIT, or None.
+        The commit; outside a checkout, the environment variable DARN_COMMIT, or None.
     """
     here = Path(__file__).resolve().parent.parent.parent
     elsewhere = os.environ.get("DARN_COMMIT")

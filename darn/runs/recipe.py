@@ -20,13 +20,13 @@ _PROSE = ("description", "paper_nll", "paper_bound")
 class Recipe:
     """Data, architecture and training of one model, what it is for, and the paper's figures for it.
 
-    No two parts have a field of the same name, so that `value`, `replace` and the command line go by field name alone.
+    Field names are unique across the parts, so `value`, `replace` and the command line need only the field's name.
     """
 
     architecture: Architecture = field(default_factory=Architecture)
     training: Training = field(default_factory=Training)
     data: DataOptions = field(default_factory=DataOptions)
-    description: str = ""  # the paper's row and its number, or what else the recipe is for
+    description: str = ""  # the paper's row and its number, or another purpose
     paper_nll: float | None = None  # the paper's -log p on the test rows, nats
     paper_bound: float | None = None  # the paper's bound on the test rows, nats
 
@@ -52,7 +52,7 @@ class Recipe:
         return dataclasses.replace(self, **parts, **own)
 
     def tiny(self) -> "Recipe":
-        """The same recipe at a size that runs in seconds anywhere; for trying things out, not for its numbers."""
+        """The same recipe at a size that runs in seconds on any machine; for trials, not for results."""
         a = self.architecture
         return self.replace(
             n_h=_at_most(8, a.n_h)[:3],

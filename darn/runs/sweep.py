@@ -45,8 +45,8 @@ def run(
 ) -> dict:
     """Trains every model of the grid, each as `darn.fit` would train it, and chooses between them as `fit` does.
 
-    By default a CPU takes one model after another, unpadded (its cores are busy with one; measured faster than a wide
-    batch), and an accelerator as many as fit.
+    By default a CPU trains one model after another, unpadded (measured to be faster than many at once), and an
+    accelerator trains as many as fit.
 
     Args:
         recipe: what all models have in common.
@@ -120,7 +120,7 @@ def run(
 
 
 def _choose(out: Path, record: dict, seconds: float) -> dict:
-    """Writes the best model as a run folder; a model as sparse as asked for comes before one with a better bound."""
+    """Writes the best model as a run folder; a sparse enough model is preferred to one with a better bound."""
     rows = [r for r in record["models"] if r["valid_bound"] is not None]
     if not rows:
         raise DarnError("every model of the sweep diverged: try lower learning rates")
@@ -137,7 +137,7 @@ def _choose(out: Path, record: dict, seconds: float) -> dict:
 
 
 def _rank(row: dict) -> tuple[float, float]:
-    """What the choice between models goes by: smaller is better, as between the epochs of one model."""
+    """The criterion for choosing between models, as between the epochs of one model: smaller is better."""
     return (math.inf, math.inf) if row["valid_bound"] is None else (row["excess"], row["valid_bound"])
 
 
@@ -155,7 +155,7 @@ def _plan(members: list[Recipe], splits: data.Splits, programs: int | None, widt
 
 
 def _fits(make, padded: Architecture, splits: data.Splits) -> int:
-    """Models that fit into an accelerator's memory side by side."""
+    """How many models fit into an accelerator's memory at once."""
     stack = shapes(make, padded)
     weights = sum(math.prod(w.shape) for w in jax.tree.leaves(stack))
     widest = max(part.layer.row_floats for part in (*stack.decoder, *stack.encoder))
@@ -165,8 +165,8 @@ def _fits(make, padded: Architecture, splits: data.Splits) -> int:
 
 
 def _fresh(architectures: list[Architecture], trainings: list[Training], build):
-    """The untrained model of a number, in one cheaply compiled program for each shape, the same for all its rates."""
-    # What runs for a moment should not be compiled for seconds; where JAX sees a CPU, that is the place.
+    """Returns a function that builds the untrained model of a given number; one cheap program for each shape."""
+    # A program that runs for a moment should not compile for seconds, so it is built on the CPU if JAX has one.
     try:
         place = jax.local_devices(backend="cpu")[0]
     except RuntimeError:
@@ -183,7 +183,7 @@ def _fresh(architectures: list[Architecture], trainings: list[Training], build):
 
 
 def _check_seeds(members: list[Recipe], splits: data.Splits) -> None:
-    """The seed also divides and binarises data that come undivided or grey: then a sweep over it makes no sense."""
+    """Refuses a sweep over seeds if the seed also splits or binarises the data."""
     another = next((r for r in members if r.training.seed != members[0].training.seed), None)
     if another is None:
         return
@@ -191,7 +191,7 @@ def _check_seeds(members: list[Recipe], splits: data.Splits) -> None:
     for part in ("train", "valid", "test"):
         if not np.array_equal(getattr(other, part).values, getattr(splits, part).values):
             raise DarnError(
-                f"the splits of {splits.name} follow from the seed, so models of different seeds cannot be "
+                f"the splits of {splits.name} depend on the seed, so models of different seeds cannot be "
                 "compared: leave seed out of the grid"
             )
 

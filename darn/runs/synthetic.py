@@ -1,4 +1,4 @@
-"""Synthetic rows of a table: bits back to the table's own columns, and how many of them are copies."""
+"""Synthetic rows of a table: decoding bits to the table's columns, and counting copies of training rows."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from darn.runs.folder import Run
 
 
 def table(run: Run, x: np.ndarray, context: np.ndarray | None = None, *, seed: int = 0):
-    """(names, rows of words) of sampled bits; a class that was given comes last, under its column's name."""
+    """Returns (column names, rows of texts) of sampled bits; the class, if one was given, is the last column."""
     assert run.schema is not None
     names, rows = list(run.schema.names), run.schema.decode(x, seed)
     classes = run.info["data"].get("classes")
@@ -19,10 +19,10 @@ def table(run: Run, x: np.ndarray, context: np.ndarray | None = None, *, seed: i
 
 
 def copies(run: Run, x: np.ndarray) -> dict | None:
-    """The share of rows that are training rows, beside the share of rows never trained on that are.
+    """The fraction of rows that equal a training row, and the fraction of held-out rows that do.
 
-    Both are of bits (numbers count as the same within a bin). A model that learned the rows by heart copies more than
-    chance does; the held-out rows show what chance does. None where the training data are no longer at hand.
+    Rows are compared as bits (numbers in the same bin are equal). A model that memorised rows produces more copies than
+    there are among held-out rows. None if the training data are no longer available.
     """
     try:
         splits = run.splits()
@@ -31,13 +31,17 @@ def copies(run: Run, x: np.ndarray) -> dict | None:
     if splits.sha256 != run.info["data"].get("sha256") or not len(x):
         return None
     seen = {r.tobytes() for r in splits.train.values}
-    share = lambda packed: float(np.mean([r.tobytes() in seen for r in packed]))  # noqa: E731
+    fraction = lambda packed: float(np.mean([r.tobytes() in seen for r in packed]))  # noqa: E731
     held_out = np.concatenate([splits.valid.values, splits.test.values])
-    return {"sampled": share(np.packbits(x, axis=1)), "held_out": share(held_out), "train_rows": len(splits.train)}
+    return {
+        "sampled": fraction(np.packbits(x, axis=1)),
+        "held_out": fraction(held_out),
+        "train_rows": len(splits.train),
+    }
 
 
 def sentence(found: dict) -> str:
     return (
         f"{found['sampled']:.1%} of them equal one of the {found['train_rows']:,} training rows, as do "
-        f"{found['held_out']:.1%} of the rows held out"
+        f"{found['held_out']:.1%} of the held-out rows"
     )

@@ -1,8 +1,8 @@
-"""Compression for those who have data and no model: train one, and send it along (the two-part code of MDL).
+"""Compression without an existing model: train one, and store it in the file (the two-part code of MDL).
 
-The file then holds the model's weights, rounded as coarsely as the sum of both parts asks for, and the rows under it.
-Candidates are small, since every weight is paid for. The rows are themselves what is to be described, so there is
-nothing to overfit: whatever makes the whole file shortest is best.
+The file then holds the model's weights, at the precision that minimises the total size, and the rows coded with it.
+Candidates are small, since every weight costs bits. The rows themselves are what is described, so there is no
+overfitting: the model that makes the whole file shortest is the best.
 """
 
 import bz2
@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from darn.codec import Damaged, Reader, varint
+from darn.codec import MalformedError, Reader, varint
 from darn.config import Architecture, Training
 from darn.data import Rows
 from darn.errors import DarnError, FormatError
@@ -25,13 +25,13 @@ from darn.model_file import declared_arrays, describe, rebuild
 from darn.training import fit
 from darn.zoo import build
 
-LEARNED = 20_000  # rows that are trained on, spread over all
-SCORED = 500  # rows that the grids are compared on
+LEARNED = 20_000  # the most rows to train on, evenly spaced
+SCORED = 500  # rows to compare the grids on
 STEPS = 4000  # of training, for each candidate
 GRIDS = (1, 2, 3, 4, 5, 6, 8)  # weights as multiples of 2^-k
 MAX_BYTES = 64 << 20  # of a model inside a file, after decompression
-_INTEGERS = ("<i1", "<i2", "<i4")  # that weights are stored as
-# (compress, a stream that decompresses no more than it is asked for)
+_INTEGERS = ("<i1", "<i2", "<i4")  # the types that weights are stored as
+# (compress, a stream that decompresses at most a given number of bytes)
 _PACKERS = (
     (zlib.compress, zlib.decompressobj),
     (bz2.compress, bz2.BZ2Decompressor),
@@ -40,7 +40,7 @@ _PACKERS = (
 
 
 class TwoPart(NamedTuple):
-    """A model made for rows, its bytes, and what else was found."""
+    """A model trained for given rows, its bytes, and the estimated sizes of all candidates."""
 
     model: Stack
     inside: bytes
@@ -50,7 +50,7 @@ class TwoPart(NamedTuple):
 
 
 def candidates(n: int) -> dict[str, Architecture]:
-    """What to try, from few weights to many."""
+    """The architectures to try, from few weights to many."""
     return {
         "independent columns": Architecture(n_h=(), visible="factorial"),
         "8 hidden units": Architecture(n_h=(8,), n_d=(), visible="factorial"),
@@ -60,7 +60,16 @@ def candidates(n: int) -> dict[str, Architecture]:
 
 
 def train_for(x: np.ndarray, *, seed: int = 0, progress: bool = False) -> TwoPart:
-    """The model that makes the file of these rows (N, n) shortest, its own bytes counted."""
+    """Finds the model that makes the file of some rows shortest, including the model itself.
+
+    Args:
+        x: (N, n) of 0 and 1.
+        seed: of training.
+        progress: whether to show a progress bar.
+
+    Returns:
+        The model, its bytes, and the sizes estimated for all candidates.
+    """
     n = x.shape[1]
     some = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), LEARNED)).astype(int))] if len(x) else x
     best, tried = None, {}
@@ -69,7 +78,7 @@ def train_for(x: np.ndarray, *, seed: int = 0, progress: bool = False) -> TwoPar
         weights = sum(w.size for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
         if arch.n_h or arch.visible != "factorial":  # independent columns are learned by counting
             if 2 * weights > x.size:
-                continue  # not even at two bits a weight would it pay
+                continue  # it could not pay off even at two bits per weight
             model = _trained(model, some, seed, progress)
         for k, (rounded, inside) in ((k, _rounded(model, k)) for k in GRIDS):
             size = len(inside) + _bits(rounded, some, seed) * len(x) / 8
@@ -93,7 +102,7 @@ def _trained(model: Stack, x: np.ndarray, seed: int, progress: bool) -> Stack:
 
 
 def _bits(model: Stack, x: np.ndarray, seed: int) -> float:
-    """Bits a row, estimated."""
+    """The estimated bits per row."""
     if not len(x):
         return 0.0
     some = x[np.random.RandomState(seed).permutation(len(x))[:SCORED]]
@@ -104,7 +113,7 @@ def _bits(model: Stack, x: np.ndarray, seed: int) -> float:
 
 
 def _rounded(model: Stack, k: int) -> tuple[Stack, bytes]:
-    """(the model with weights that are multiples of 2^-k, its bytes); biases are four times as fine."""
+    """Returns (the model with weights that are multiples of 2^-k, its bytes); biases are four times as fine."""
     structure, arrays = describe(model)
     head, body = bytearray(), b""
     for a in arrays.values():
@@ -116,7 +125,7 @@ def _rounded(model: Stack, k: int) -> tuple[Stack, bytes]:
     text = structure.encode()
     body = varint(len(text)) + text + bytes(head) + body
     if len(body) > MAX_BYTES:
-        raise DarnError(f"a model inside a compressed file takes {MAX_BYTES} bytes at most, and this one {len(body)}")
+        raise DarnError(f"a model inside a compressed file may have at most {MAX_BYTES} bytes, not {len(body)}")
     tag, packed = min(((i, pack(body)) for i, (pack, _) in enumerate(_PACKERS)), key=lambda v: len(v[1]))
     return unpack(bytes([tag]) + packed), bytes([tag]) + packed
 
@@ -145,7 +154,7 @@ def unpack(inside: bytes) -> Stack:
             arrays[name] = np.ldexp(whole.astype(np.float64), -fine).astype(np.float32)
         reader.done()
         return rebuild(structure, arrays)
-    except (DarnError, Damaged, IndexError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
+    except (DarnError, MalformedError, IndexError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
         raise FormatError(f"the model inside the file cannot be read: {e}") from e
 
 
@@ -156,12 +165,12 @@ def _decompress(tag: int, packed: bytes) -> bytes:
     if len(out) > MAX_BYTES:
         raise FormatError(f"it is longer than {MAX_BYTES} bytes")
     if not stream.eof or stream.unused_data:
-        raise FormatError("it is cut short, or something follows it")
+        raise FormatError("it is truncated, or has extra bytes after its end")
     return out
 
 
 def general(x: np.ndarray) -> tuple[str, int]:
-    """(name, bytes) of the best general compressor at hand, on the rows packed eight bits to a byte."""
+    """Returns (name, bytes) of the best general-purpose compressor, on the rows packed eight bits to a byte."""
     packed = np.packbits(x, axis=1).tobytes()
     return min(
         (

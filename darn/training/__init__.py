@@ -1,4 +1,4 @@
-"""Training: optimisers, the compiled step and epoch, one loop around them for one model or many, checkpoints."""
+"""Training: optimisers, compiled steps and epochs, one loop for one model or many, checkpoints."""
 
 from darn.training._checkpoint import checkpoint_host as checkpoint_host
 from darn.training._checkpoint import load_checkpoint as load_checkpoint

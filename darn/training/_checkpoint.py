@@ -1,4 +1,4 @@
-"""Checkpoints: all that an interrupted run needs to continue as if it had never stopped."""
+"""Checkpoints: everything that an interrupted run needs to continue as if it had never stopped."""
 
 import json
 from pathlib import Path
@@ -21,20 +21,20 @@ def _names(tree: Any) -> list[str]:
 
 
 def save_checkpoint(path: str | Path, tree: Any, host: dict) -> None:
-    """Writes every array of `tree` and the plain values of `host`, exactly."""
+    """Writes the arrays of `tree` and the plain values of `host`, without loss."""
     arrays = {name: np.asarray(leaf) for name, leaf in zip(_names(tree), jax.tree.leaves(tree))}
     with atomic(path) as temporary:
         save_file(arrays, temporary, metadata={"format": FORMAT, "host": json.dumps(host)})
 
 
 def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict]:
-    """(tree, host) as saved; `like` has the structure and shapes to be filled."""
+    """Reads (tree, host); `like` has the structure and shapes of the tree."""
     try:
         with safe_open(path, framework="np") as f:
             head = f.metadata() or {}
             arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as e:
-        raise DarnError(f"{path} is not a readable checkpoint: start the run again without resuming it") from e
+        raise DarnError(f"{path} is not a readable checkpoint: start the run again from the beginning") from e
     leaves, structure = jax.tree.flatten(like)
     names = _names(like)
     fits = head.get("format") == FORMAT and set(names) == set(arrays)
@@ -44,9 +44,9 @@ def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict]:
 
 
 def checkpoint_host(path: str | Path) -> dict:
-    """The plain values of a checkpoint alone."""
+    """Reads only the plain values of a checkpoint."""
     try:
         with safe_open(path, framework="np") as f:
             return json.loads((f.metadata() or {})["host"])
     except (SafetensorError, OSError, KeyError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable checkpoint: start the run again without resuming it") from e
+        raise DarnError(f"{path} is not a readable checkpoint: start the run again from the beginning") from e

@@ -20,17 +20,17 @@ from darn.training._rows import DeviceRows
 
 @dataclass(frozen=True)
 class Fit:
-    """A finished (or interrupted) training.
+    """The result of a finished (or interrupted) training run.
 
     Attributes:
         model: the model with the best weights by the validation bound.
         bound: its validation bound, nats; with `Training.weighted`, that of as many encodings as a step takes.
         epoch: the epoch it is from.
         epochs: epochs trained.
-        seconds: time of training; compilation and validation not included.
+        seconds: training time, without compilation and validation.
         steps: steps trained.
         interrupted: whether Ctrl-C ended it early.
-        history: a row of metrics for each validation, as in metrics.jsonl.
+        history: the metrics of each validation, as in metrics.jsonl.
     """
 
     model: Stack
@@ -44,7 +44,7 @@ class Fit:
 
 
 class Journal:
-    """metrics.jsonl: a line for each validation. It starts from the rows given, whatever the file held before."""
+    """metrics.jsonl: one line per validation. It starts with the given rows; older content is discarded."""
 
     def __init__(self, path: Path, history: list[dict]):
         self.path = path
@@ -73,7 +73,7 @@ def fit(
 ) -> Fit:
     """Trains a model and keeps the best weights by the bound on the validation rows.
 
-    Ctrl-C ends training after the present call into the compiled program, at most about half a second.
+    Ctrl-C ends training after the current call into the compiled program, within about half a second.
 
     Args:
         model: the fresh model; it is left unchanged.
@@ -81,17 +81,17 @@ def fit(
         valid: the rows to choose the best epoch by, a `darn.data.Rows`.
         config: how to train.
         folder: where to write metrics.jsonl, the best model so far (model.safetensors) and the latest checkpoint.
-        info: further metadata of the model file.
+        info: additional metadata for the model file.
         resume: whether to continue from the checkpoint in `folder`, if there is one, bit for bit as if never
             interrupted.
-        dynamic: whether grey rows are binarised afresh at every step.
-        progress: whether to show a progress bar, on a terminal.
+        dynamic: whether grey rows are binarised again at every step.
+        progress: whether to show a progress bar, if on a terminal.
 
     Returns:
-        The best model and how it came about.
+        The best model, and how training went.
 
     Raises:
-        DarnError: if the loss is no longer a finite number, or the folder cannot be written.
+        DarnError: if the loss becomes infinite or NaN, or the folder cannot be written.
     """
     if folder is not None:
         folder = Path(folder)
@@ -134,8 +134,7 @@ def fit(
             save_best()
             kept = f"the model of epoch {record.epoch} is kept" + (f" in {folder}" if folder else "")
         raise DarnError(
-            f"the loss is no longer a finite number in epoch {loop.epoch}; {kept}: "
-            f"try a lower learning rate than {config.lr:g}"
+            f"the loss is infinite or NaN in epoch {loop.epoch}; {kept}: try a lower learning rate than {config.lr:g}"
         )
     if finished:
         save()
@@ -152,7 +151,7 @@ def fit(
 
 
 class _Bar:
-    """The progress bar: bound in nats, steps a second, time left. Silent where there is no terminal."""
+    """The progress bar: bound in nats, steps per second, time left. Silent without a terminal."""
 
     def __init__(self, loop: Loop, show: bool):
         form = "{desc}: {percentage:3.0f}%|{bar}| {n}/{total} epochs [{elapsed}<{remaining}{postfix}]"

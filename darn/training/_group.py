@@ -1,4 +1,4 @@
-"""The models of a group trained side by side, or one after another, each with early stopping of its own."""
+"""Training the models of a group, in parallel or one after another, each with its own early stopping."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,20 +30,20 @@ def train_group(
     dynamic: bool = False,
     progress: Callable[[dict[int, Record], int], None] | None = None,
 ) -> bool:
-    """Trains the models of a group; each comes out as `fit` would train it.
+    """Trains the models of a group, with the same result as `fit`.
 
     Args:
-        group: which models.
-        configs: the configs of all models, by number.
-        fresh: the untrained model of a number.
-        padded: the form that all models of the group are padded to, of `group.padded`; its values do not matter.
+        group: the numbers of its models, and their padded architecture.
+        configs: the training configs of all models, by number.
+        fresh: returns the untrained model with a given number.
+        padded: a model of the architecture `group.padded`; its values do not matter.
         train: the rows to train on, a `darn.data.Rows`.
         valid: the rows to choose the best epochs by, a `darn.data.Rows`.
         finish: called once for every model, with its number, best weights and record.
-        finished: models to leave out.
-        width: models trained at once; None: all.
+        finished: numbers of models to leave out.
+        width: models trained at once; None trains all.
         checkpoint: where to write checkpoints; an interrupted group continues from there as if never stopped.
-        dynamic: whether grey rows are binarised afresh at every step.
+        dynamic: whether grey rows are binarised again at every step.
         progress: called after every call into the program, with the records of the models in it and the epoch.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The numbers of a training that are arguments of the compiled program, and the terms that the program then has."""
+"""The hyper-parameters that are arguments of the compiled program, and its optional terms."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from darn.config import Training
 
 
 class Hyper(eqx.Module):
-    """Hyper-parameters that may differ between the models of one program; see `Training` for what each one means.
+    """Hyper-parameters that may differ between the models of one program; see `Training` for their meaning.
 
-    Scalars for one model; with a leading axis over the models for several.
+    Scalars for one model; arrays with a leading axis over the models for several.
     """
 
     lr: Float[Array, "*K"]
@@ -42,13 +42,13 @@ NAMES = tuple(f.name for f in dataclasses.fields(Hyper))
 
 
 def shared(config: Training) -> Training:
-    """The config without its hyper-parameters: what is compiled into a program."""
+    """The config without its hyper-parameters: the part that is compiled into a program."""
     names = [f.name for f in dataclasses.fields(Training) if f.name not in NAMES]
     return Training(**{k: getattr(config, k) for k in names})
 
 
 class Terms(NamedTuple):
-    """Optional terms of a program: present if any of its models uses them, since an absent one costs nothing."""
+    """Optional terms of a program, each present only if one of its models uses it."""
 
     weight_decay: bool
     l1: bool

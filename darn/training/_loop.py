@@ -1,4 +1,4 @@
-"""The one training loop: compiled epochs, validation, early stopping and checkpoints of one model or several."""
+"""The training loop: compiled epochs, validation, early stopping and checkpoints, for one model or several."""
 
 import contextlib
 import math
@@ -22,12 +22,12 @@ from darn.training._metrics import excess_activity, selection_bound, to_host, va
 from darn.training._rows import DeviceRows
 from darn.training._step import Program
 
-CALL_SECONDS = 0.5  # how long one call into the compiled program should last: short enough for Ctrl-C and the bar
+CALL_SECONDS = 0.5  # target duration of one call into the compiled program, so that Ctrl-C and the bar respond
 
 
 @contextlib.contextmanager
 def ctrl_c() -> Iterator[threading.Event]:
-    """Yields a flag that the first Ctrl-C sets instead of raising; the second one interrupts as usual."""
+    """Yields a flag that the first Ctrl-C sets instead of raising; a second one interrupts as usual."""
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield pressed
@@ -51,13 +51,13 @@ class Record:
     Attributes:
         bound: the best validation bound, nats.
         epoch: the epoch it is from.
-        excess: by how much the code of that epoch is denser than asked for; see `Training.sparsity`.
+        excess: by how much the code of that epoch is denser than its target; see `Training.sparsity`.
         epochs: epochs trained.
         since: validations since the best one.
-        seconds: time of training, shared evenly among models side by side; compilation and validation not included.
+        seconds: training time, divided evenly among models trained together, without compilation and validation.
         stopped: whether it has stopped early, by patience or because it diverged.
-        diverged: whether the loss is no longer a finite number.
-        history: a row of metrics for each validation, as in metrics.jsonl.
+        diverged: whether the loss is infinite or NaN.
+        history: the metrics of each validation, as in metrics.jsonl.
     """
 
     bound: float = math.inf
@@ -86,10 +86,10 @@ class Record:
 
 
 class Loop:
-    """The training of models side by side, advanced call by call into their program.
+    """Trains one model or several together, advanced call by call into their program.
 
-    Models that have stopped stay in the program, their best weights kept, until half of it has stopped; then the others
-    move into a smaller one. One model alone has no model axis anywhere.
+    Models that have stopped stay in the program, with their best weights kept, until half of them have stopped; then
+    the others move into a smaller program. A single model has no model axis.
     """
 
     def __init__(
@@ -103,15 +103,15 @@ class Loop:
         on_validation: Callable[[int, dict], None] | None = None,
         on_stop: Callable[[int, Stack, Record], None] | None = None,
     ):
-        """Ready to train, or to `load` a checkpoint.
+        """Prepares training; call `load` to continue from a checkpoint.
 
         Args:
             models: fresh models of one structure and shape.
             configs: their configs, equal in all but the fields of `Hyper`.
             train: rows to train on.
             valid: rows to choose the best epoch by.
-            dynamic: whether grey rows are binarised afresh at every step.
-            on_validation: called with a model's place in `models` and its new row of metrics.
+            dynamic: whether grey rows are binarised again at every step.
+            on_validation: called with a model's index in `models` and its new metrics.
             on_stop: called once for every model, when it has stopped or the run has ended.
         """
         self.configs, self.train, self.valid = configs, train, valid
@@ -128,7 +128,7 @@ class Loop:
         )
         self.n_samples = validation_samples(models[0], len(valid))
         self.records = [Record() for _ in models]
-        self.members = list(range(len(models)))  # places of the models that are still in the program
+        self.members = list(range(len(models)))  # indices of the models that are still in the program
         self.epoch = 0
         self.sums: list[dict] | None = None  # of the metrics since the last validation, for each member
         self.seen = 0  # epochs in the sums
@@ -136,7 +136,7 @@ class Loop:
         together = jax.tree.map(lambda *w: jnp.asarray(np.stack(w)), *models) if self.several else models[0]
         self.state = self.program.start(together, self.hyper)
         self.best = jax.tree.map(jnp.copy, self.program.kept(self.state))
-        self.rate = 0.0  # steps a second of the last call
+        self.rate = 0.0  # steps per second of the last call
         self.metrics: list[dict] = []  # of the last call, for each member
         self._at_once, self._compiled = 1, False
 
@@ -152,7 +152,7 @@ class Loop:
         return [i for i in self.members if not self.records[i].stopped]
 
     def advance(self) -> None:
-        """One call into the program: some epochs, up to the next validation, and that validation if it is due."""
+        """One call into the program: some epochs, at most up to the next validation, and that validation if due."""
         config = self.config
         to_validation = config.validate_every - self.epoch % config.validate_every
         count = min(self._at_once, to_validation, config.epochs - self.epoch)
@@ -190,7 +190,7 @@ class Loop:
         self.seen += count
 
     def _validate(self) -> None:
-        """Scores the validation rows, keeps the weights that are the best so far, and lets models stop."""
+        """Scores the validation rows, keeps the best weights so far, and stops models that are done."""
         if not self._running():
             return
         measured = self._to_host(self.program.bound(self.state, self.hyper, self.valid, n_samples=self.n_samples))
@@ -224,17 +224,17 @@ class Loop:
             mask = lambda w: now.reshape(-1, *[1] * (w.ndim - 1))  # noqa: E731
             self.best = jax.tree.map(lambda new, old: jnp.where(mask(new), new, old), kept, self.best)
         elif better[0]:
-            self.best = jax.tree.map(jnp.copy, kept)  # a copy, since the state is donated to the next call
+            self.best = jax.tree.map(jnp.copy, kept)  # copied because the state is donated to the next call
 
     def chosen(self, at: int = 0) -> Stack:
-        """The model at this place in the program with its best weights; before any validation, with the latest."""
+        """The model at this position in the program with its best weights (before any validation, the latest)."""
         record = self.records[self.members[at]]
         weights = self.best if record.history or record.diverged else self.program.kept(self.state)
         pick = (lambda w: w[at]) if self.several else (lambda w: w)
         return self.program.model(*jax.tree.map(pick, (weights, self.state.fixed)))
 
     def _drop_stopped(self) -> None:
-        """Hands over the models that have stopped and goes on with the rest in a smaller program."""
+        """Hands over the models that have stopped and continues with the rest in a smaller program."""
         self._hand_over(lambda i: self.records[i].stopped)
         rest = np.asarray([at for at, i in enumerate(self.members) if not self.records[i].stopped])
         self.state, self.best = jax.tree.map(lambda w: jnp.asarray(np.asarray(w)[rest]), (self.state, self.best))
@@ -254,7 +254,7 @@ class Loop:
         """Trains to the end; False if `pressed` ended it early.
 
         Args:
-            pressed: set to end training after the present call.
+            pressed: a flag that ends training after the current call.
             save: called every `Training.checkpoint_every` seconds, and before ending early.
             report: called after every call into the program.
         """
@@ -276,13 +276,13 @@ class Loop:
     # ------------------------------------------------------------ checkpoints
 
     def save(self, path: Path, **notes: Any) -> None:
-        """Writes all that resuming needs; `notes` are further plain values, for `checkpoint_host`."""
+        """Writes everything that resuming needs; `notes` are additional plain values, for `checkpoint_host`."""
         host = {"epoch": self.epoch, "sums": self.sums, "seen": self.seen, "members": self.members}
         host["records"] = [vars(r) for r in self.records]
         save_checkpoint(path, (self.state, self.best), host | notes)
 
     def load(self, path: Path) -> None:
-        """Goes on from a checkpoint of the same models, bit for bit as if never interrupted."""
+        """Continues from a checkpoint of the same models, bit for bit as if never interrupted."""
         members = checkpoint_host(path).get("members", self.members)
         like = (self.state, self.best)
         if self.several and len(members) < len(self.members):

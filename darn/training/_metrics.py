@@ -1,4 +1,4 @@
-"""What training and validation report, and what the choice between weights goes by."""
+"""The metrics of training and validation, and the criterion that chooses the best weights."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +12,8 @@ from darn.model import Stack
 
 
 def metrics_of(dl: DescriptionLength, *, active: bool = True, noise: Array | None = None) -> dict[str, Any]:
-    """Nats by name: the bound and its parts; `noise`, the cost of the weights' description; units that are on."""
-    # Counting active units at every step would cost a kernel of its own, so training does it only where it matters.
+    """Nats by name: the bound and its parts, and `noise`, the cost of describing the weights; active units by layer."""
+    # Counting active units at every step would cost an extra kernel, so training counts them only if needed.
     metrics = {"bound": dl.total, "x_given_h": dl.x_given_h, "h": dl.h}
     metrics |= {} if noise is None else {"noise": noise}
     metrics |= {} if dl.weighted is None else {"weighted": dl.weighted}
@@ -21,22 +21,22 @@ def metrics_of(dl: DescriptionLength, *, active: bool = True, noise: Array | Non
 
 
 def to_host(metrics: dict[str, Any], n_models: int | None = None) -> list[dict[str, Any]]:
-    """Metrics as plain numbers and lists, for each model; `n_models`: the length of their model axis, if any."""
+    """Metrics as plain numbers and lists, for each model; `n_models` is the length of the model axis, if any."""
     fetched = jax.device_get(metrics)
     each = [fetched] if n_models is None else [jax.tree.map(lambda v, i=i: v[i], fetched) for i in range(n_models)]
     return [{k: np.asarray(v, np.float64).tolist() for k, v in one.items()} for one in each]
 
 
 def selection_bound(metrics: dict[str, Any]) -> float:
-    """The bound that choices go by: `bound`, or that of several encodings where the decoder learns from these."""
+    """The bound that models are chosen by: `bound`, or `weighted` if the decoder is trained on that one."""
     return metrics.get("weighted", metrics["bound"])
 
 
 def excess_activity(active: Sequence[float], sparsity: float, n_h: Sequence[int]) -> float:
-    """By how much more than a twentieth the activity of some layer is above its target; 0 where there is no target.
+    """By how much the activity of any layer exceeds its target by more than 5%; 0 without a target.
 
-    A model that is as sparse as it should be comes before one with a better bound: early in training, before the price
-    of an active unit has risen, the code is dense and the bound is low.
+    A model that is sparse enough is preferred to one with a better bound: early in training, before the penalty on
+    active units has risen, the code is dense and the bound is low.
     """
     if not sparsity:
         return 0.0
@@ -44,10 +44,10 @@ def excess_activity(active: Sequence[float], sparsity: float, n_h: Sequence[int]
 
 
 def validation_samples(model: Stack, n_valid: int) -> int:
-    """Encodings of each validation row.
+    """The number of encodings of each validation row.
 
-    Few rows are scored several times over, so that the choice between epochs is not a matter of luck. Frames of a game
-    are large enough to speak for themselves.
+    Small sets are scored several times, so that the choice between epochs is not a matter of luck. Large rows, such as
+    Atari frames, need only one.
     """
     is_random = bool(model.n_layers) or model.trains_by_estimate
     return max(1, min(5000, 200_000_000 // model.row_floats) // n_valid) if is_random else 1

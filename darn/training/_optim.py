@@ -10,7 +10,7 @@ import optax
 
 from darn.errors import DarnError
 
-LearningRate = Any  # a number, a scalar array, or a function from the step to one
+LearningRate = Any  # a number, a scalar array, or a function of the step
 
 
 def make_schedule(name: str, lr: Any, n_steps: int) -> Callable[[Any], Any]:
@@ -18,8 +18,11 @@ def make_schedule(name: str, lr: Any, n_steps: int) -> Callable[[Any], Any]:
 
     Args:
         name: `Training.schedule`.
-        lr: the learning rate at the start, a number or a scalar array.
+        lr: the initial learning rate, a number or a scalar array.
         n_steps: steps of the whole run.
+
+    Returns:
+        A function of the step.
     """
     if name == "half":
         parts = [
@@ -36,8 +39,8 @@ def make_schedule(name: str, lr: Any, n_steps: int) -> Callable[[Any], Any]:
 
 
 def optimizer_names() -> list[str]:
-    """rmsprop_graves and every optax optimiser that needs nothing but a learning rate on a schedule."""
-    # These look alike but want more: a line search, a plain number, or are parts of optimisers and not whole ones.
+    """rmsprop_graves and every optax optimiser that needs only a learning rate."""
+    # These have a similar signature but need a line search or a constant rate, or are only parts of optimisers.
     others = ("lbfgs", "optimistic_adam", "rprop", "sm3", "schedule_free_adamw", "schedule_free_sgd")
 
     def fits(f) -> bool:
@@ -52,15 +55,18 @@ def optimizer_names() -> list[str]:
 
 
 def make_optimizer(name: str, lr: LearningRate, momentum: Any = 0.9) -> optax.GradientTransformation:
-    """The named optimiser.
+    """The optimiser of a given name.
 
-    `rmsprop_graves` is RMSprop as Graves (2013) has it: centred, epsilon inside the root, momentum on the step. Its
-    epsilon sets a gradient scale of 0.01: the loss is the mean over the minibatch, in nats.
+    `rmsprop_graves` is RMSprop as defined by Graves (2013): centred, epsilon inside the root, momentum on the step. Its
+    epsilon sets a gradient scale of 0.01, which assumes that the loss is the mean over the minibatch, in nats.
 
     Args:
         name: `Training.optimizer`.
-        lr: learning rate, a number or a function of the step.
-        momentum: of rmsprop_graves; the other optimisers keep their own.
+        lr: the learning rate, a number or a function of the step.
+        momentum: of rmsprop_graves; other optimisers keep their own.
+
+    Returns:
+        An optax gradient transformation.
     """
     if name == "rmsprop_graves":
         return optax.rmsprop(lr, decay=0.95, eps=1e-4, eps_in_sqrt=True, centered=True, momentum=momentum)

@@ -1,11 +1,11 @@
-"""Padding: a stack inside a larger one of the same form, the units it does not have being exactly inert.
+"""Padding: a stack embedded in a larger one of the same form, whose additional units are exactly inert.
 
-A stochastic unit that is not there has a bias of -10,000 and no weights: it is never on, its log-probability is 0, and
-float32 makes both exact, their gradients too. A deterministic unit that is not there has no weights at all: tanh and
-ReLU send 0 to 0. So a padded stack is the same distribution as the one inside, and trains to the same weights.
+An added stochastic unit has a bias of -10,000 and zero weights: it is never on and its log-probability is 0; in float32
+both hold exactly, and so for their gradients. An added deterministic unit has zero weights: tanh and ReLU map 0 to 0.
+So a padded stack is the same distribution as the original, and trains to the same weights.
 
-Units are added at the end of a layer. What reads several layers side by side has its new weights in between: which
-arrays these are, and which are the units' biases, the layers say (`context_field`, `bias_field`).
+Units are added at the end of a layer. Weights that read several concatenated layers get their new entries in between;
+the layers declare which arrays these are, and which are biases (`context_field`, `bias_field`).
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ import numpy as np
 from darn.errors import DarnError
 from darn.model import Conditional, Stack
 
-NEVER = -1e4  # exp underflows to 0 well before this in float32, and float16 still holds it
+NEVER = -1e4  # exp underflows to 0 well before this in float32, and float16 can still represent it
 
 
 def _parents(stack: Stack, side: str, l: int) -> list[int]:
-    """The units that decoder[l] or encoder[l] is given, by parent."""
+    """The sizes of the parents of decoder[l] or encoder[l]."""
     if side == "decoder":
         known = stack.n_h[l:] if stack.skip else stack.n_h[l : l + 1]
     else:
@@ -39,7 +39,7 @@ def _parts(stack: Stack) -> Iterator[tuple[str, int, Conditional]]:
 
 
 def _roles(tree: Any, path: tuple) -> set[str]:
-    """The roles of the fields that lead to an array."""
+    """The roles of the fields on the path to an array."""
     roles = set()
     for step in path:
         name = getattr(step, "name", None)
@@ -58,7 +58,7 @@ def _first_map(path: tuple) -> bool:
 
 
 def _places(small: Stack, padded: Stack) -> Iterator[tuple[Any, float]]:
-    """For every array of `small`: where it lies in the padded one, axis by axis, and what surrounds it there."""
+    """For every array of `small`: its position in the padded one, axis by axis, and the value that pads it."""
     for (side, l, part), (_, _, padded_part) in zip(_parts(small), _parts(padded)):
         before, after = (_parents(s, side, l) for s in (small, padded))
         first = np.cumsum([0, *after])
@@ -83,19 +83,19 @@ def _places(small: Stack, padded: Stack) -> Iterator[tuple[Any, float]]:
 
 
 def can_pad(stack: Stack) -> bool:
-    """Whether hidden units can be added: not where a hidden layer has arrays over its units that are no weights."""
+    """Whether hidden units can be added: not if a hidden layer has arrays over its units that are not weights."""
     hidden = [part.layer for side, l, part in _parts(stack) if not (side == "decoder" and l == 0)]
     return all(np.issubdtype(w.dtype, np.floating) for w in jax.tree.leaves(hidden))
 
 
 def check_padding(small: Stack, padded: Stack) -> None:
-    """Raises a DarnError if a layer does not say which of its weights read the context, or which are its biases."""
+    """Raises DarnError if a layer does not mark the weights that read its context, or its biases."""
     for _ in _places(small, padded):
         pass
 
 
 def pad(small: Stack, padded: Stack) -> Stack:
-    """`small` in the form of `padded`, a stack with at least its units, whose values (if it has any) do not matter.
+    """`small` in the form of `padded`, a stack with at least as many units, whose values do not matter.
 
     Raises:
         DarnError: see `check_padding`.
@@ -112,7 +112,7 @@ def pad(small: Stack, padded: Stack) -> Stack:
 
 
 def unpad(padded: Stack, small: Stack) -> Stack:
-    """The inverse of `pad`: the part of `padded` that has the form of `small`."""
+    """The inverse of `pad`: the part of `padded` in the form of `small`."""
     arrays = zip(jax.tree.leaves(padded), _places(small, padded))
     taken = [jnp.asarray(np.asarray(w)[where]) for w, (where, _) in arrays]
     return jax.tree.unflatten(jax.tree.structure(small), taken)

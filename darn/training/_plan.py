@@ -1,7 +1,7 @@
-"""Which models of a sweep share a program.
+"""Decides which models of a sweep share a program.
 
-Hyper-parameters (`Hyper`) may differ within a program; numbers of units are made equal by padding (`_pad`); models that
-differ in anything else go into different programs.
+Hyper-parameters (`Hyper`) may differ within a program, and different numbers of units are made equal by padding
+(`_pad`); models that differ in anything else go into different programs.
 """
 
 import dataclasses
@@ -20,21 +20,21 @@ from darn.training import _hyper
 from darn.training._pad import can_pad, check_padding
 
 UNITS = ("n_h", "n_d", "encoder_d", "decoder_d")
-_NOT_COMPUTED = ("checkpoint_every",)  # changes nothing that is computed
+_NOT_COMPUTED = ("checkpoint_every",)  # does not affect the result
 
 Make = Callable[[Architecture, PRNGKeyArray], Stack]  # builds a fresh stack
 
 
 @dataclass(frozen=True)
 class Group:
-    """Models that one program trains: their numbers, and an architecture with as many units as the largest of each."""
+    """Models that share a program: their numbers, and an architecture large enough for all of them."""
 
     members: tuple[int, ...]
     padded: Architecture
 
     @staticmethod
     def of(members: Sequence[int], architectures: Sequence[Architecture]) -> "Group":
-        """The group of these members of all the `architectures`."""
+        """The group of these members, given all `architectures`."""
         return Group(tuple(members), _largest([architectures[i] for i in members]))
 
 
@@ -49,11 +49,11 @@ def _largest(architectures: Sequence[Architecture]) -> Architecture:
 
 
 def _kind(architecture: Architecture, training: Training) -> tuple:
-    """What must be equal for two models to fit into one program, however they are padded."""
+    """What must be equal for two models to share a program, however they are padded."""
     values = {f.name: getattr(architecture, f.name) for f in dataclasses.fields(Architecture)}
     values |= {k: None if values[k] is None else len(values[k]) for k in UNITS}
     values |= {f.name: getattr(training, f.name) for f in dataclasses.fields(Training)}
-    # A target of no activity is none: a model with one does not share a program with a model without.
+    # Models with and without a sparsity target do not share a program.
     values["sparsity"] = bool(training.sparsity)
     apart = (*(k for k in _hyper.NAMES if k != "sparsity"), *_NOT_COMPUTED)
     return tuple(sorted((k, repr(v)) for k, v in values.items() if k not in apart))
@@ -65,7 +65,7 @@ def shapes(make: Make, architecture: Architecture) -> Stack:
 
 
 def _merged(groups: list[Group], programs: int, make: Make) -> list[Group]:
-    """At most so many groups, put together pair by pair where that costs the fewest padded weights."""
+    """At most `most` groups, by merging the pair that costs the fewest padded weights, again and again."""
     known: dict[Architecture, int] = {}
 
     def n_weights(architecture: Architecture) -> int:
@@ -87,11 +87,11 @@ def _merged(groups: list[Group], programs: int, make: Make) -> list[Group]:
 def _may_pad(groups: list[Group], training: Training, make: Make) -> bool:
     """Whether models of these groups may be padded to a common number of units.
 
-    Not where units that are not there would still count: the target of the sparsity term is a fraction of the units,
-    and weight noise has a cost for every weight.
+    Not if added units would count: the sparsity target is a fraction of the units, and weight noise has a cost for
+    every weight.
 
     Raises:
-        DarnError: if a layer does not say which of its weights read the context.
+        DarnError: if a layer does not mark the weights that read its context.
     """
     if training.sparsity or training.noise != "none":
         return False
@@ -111,14 +111,17 @@ def plan(
 ) -> list[Group]:
     """Groups of models that share a program.
 
-    Every distinct number of units begins as a group; then, while a kind of model has more than `programs` groups, those
-    two are merged that cost the fewest padded weights.
+    Every distinct number of units begins as a group. Then, while a kind of model has more than `programs` groups, the
+    two whose merging costs the fewest padded weights are merged.
 
     Args:
         architectures: of every model.
         trainings: of every model.
         make: builds the fresh stack of an architecture.
-        programs: how many programs to leave of each kind of model; None: no padding.
+        programs: the most programs for each kind of model; None pads nothing.
+
+    Returns:
+        The groups.
     """
     kinds: dict[tuple, dict[tuple, list[int]]] = {}
     for i, (a, t) in enumerate(zip(architectures, trainings, strict=True)):

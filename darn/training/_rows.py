@@ -8,17 +8,17 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 
 class Batch(eqx.Module):
-    """Rows as a training step sees them."""
+    """The rows of one training step."""
 
     x: Float[Array, "B n_x"]
     context: Float[Array, "B n_context"] | None
-    keys: PRNGKeyArray  # one a row, so that a batch split over devices draws what it would draw on one
-    weight: Float[Array, " B"] | None = None  # how much each row counts, 1 in the mean over all rows
-    noise_key: PRNGKeyArray | None = None  # of the noise on the weights, one draw for all the batch
+    keys: PRNGKeyArray  # one per row, so that a batch split over devices draws the same as on one
+    weight: Float[Array, " B"] | None = None  # row weights, 1 on average over all rows
+    noise_key: PRNGKeyArray | None = None  # of the weight noise, drawn once per batch
 
 
 def _unpacked(values: UInt8[Array, "B bytes"], n: int) -> Float[Array, "B n"]:
-    """Bits as floats. A CPU looks each byte's up: shifting them out at every use costs 5% of MNIST's training step."""
+    """Bits as floats. On a CPU by a lookup table: shifting bits out would take 5% of a training step on MNIST."""
     if jax.default_backend() != "cpu":
         return jnp.unpackbits(values, axis=1, count=n).astype(jnp.float32)
     bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
@@ -26,7 +26,7 @@ def _unpacked(values: UInt8[Array, "B bytes"], n: int) -> Float[Array, "B n"]:
 
 
 class DeviceRows(eqx.Module):
-    """A split as it lies on the device: bits packed eight to a byte, or intensities a byte each."""
+    """A split as stored on the device: bits packed eight to a byte, or intensities of one byte each."""
 
     values: Array
     context: Array | None
@@ -39,7 +39,7 @@ class DeviceRows(eqx.Module):
         """From a `darn.data.Rows`."""
         context = None if rows.context is None else jnp.asarray(rows.context)
         w = rows.weights
-        # One in the mean: the step size must not follow the weights' unit.
+        # Normalised to a mean of 1, so that the scale of the weights does not change the step size.
         weight = None if w is None else jnp.asarray(w / np.mean(w, dtype=np.float64), jnp.float32)
         return DeviceRows(jnp.asarray(rows.values), context, rows.n, rows.grey, weight)
 
@@ -60,5 +60,5 @@ class DeviceRows(eqx.Module):
 
 
 def mean_of_rows(value: Float[Array, " B"], weight: Float[Array, " B"] | None) -> Float[Array, ""]:
-    """The mean over a batch. Weights are divided by the rows' number, not by their sum, which varies by batch."""
+    """The mean over a batch. Weights are divided by the number of rows, not by their sum, which varies by batch."""
     return jnp.mean(value if weight is None else weight * value, axis=0)

@@ -1,4 +1,4 @@
-"""The compiled part of training: a step is a pure function of (state, hyper, batch), an epoch one program over many."""
+"""The compiled part of training: a step is a pure function of (state, hyper, batch); an epoch is one program."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from darn.training._optim import make_optimizer, make_schedule
 from darn.training._rows import Batch, DeviceRows, mean_of_rows
 from darn.training.weight_noise import WeightNoise
 
-_NOISE = 2**31 - 1  # sets the key of the weights' noise apart from those that `_epochs` derives from the same seed
+_NOISE = 2**31 - 1  # separates the key of the weight noise from the keys that `_epochs` derives from the same seed
 
 
 class TrainState(eqx.Module):
-    """A model in training. Random numbers follow from seed and epoch, so this is all that resuming needs."""
+    """A model in training. Random numbers depend only on seed and epoch, so this is all that resuming needs."""
 
     params: Any  # the model's float arrays
     opt: optax.OptState
     average: Any  # running mean of params, or None
-    price: Float[Array, "*K L"]  # nats an active unit costs: the multiplier of the sparsity constraint
+    price: Float[Array, "*K L"]  # nats charged per active unit: the multiplier of the sparsity constraint
     step: Int[Array, "*K"]
     log_sigma: Any = None  # of the noise on the weights, whose means are `params`; None without noise
     fixed: Any = None  # the model's arrays that no step changes, such as the orders of an EoNADE
@@ -52,23 +52,23 @@ def penalty(model: Stack, hyper: Hyper, terms: Terms, decay_on: str = "all") -> 
 
 
 def compiling(work: float) -> dict[str, Any] | None:
-    """XLA's options for a program of so many multiplications: one that runs for a moment is not worth optimising.
+    """XLA's options for a program with this many multiplications.
 
-    Compiling is several times faster so, and running as much slower. On a CPU, that is. A GPU is told to run side by
-    side what does not depend on each other: a step is some seventy kernels of a few microseconds, most of which leave
-    most of it idle (H200, MNIST with 500 units: 94 us a step instead of 123).
+    On a CPU, a short program is not optimised: it compiles several times faster and runs as much slower. On a GPU,
+    independent kernels run concurrently: a step is about seventy kernels of a few microseconds, most of which leave
+    most of the device idle (H200, MNIST with 500 units: 94 us per step instead of 123).
     """
     if jax.default_backend() == "gpu":
         return {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
     if work > 2e9 or jax.default_backend() != "cpu":
         return None
     options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-    # JAX 0.11 does without this option, and refuses those that it does not know.
+    # JAX 0.11 no longer has this option, and rejects unknown ones.
     return options if jax.__version_info__ >= (0, 11) else options | {"xla_cpu_use_fusion_emitters": False}
 
 
 def split_model(model: Stack) -> tuple[Any, Any, Any]:
-    """(weights, arrays that are not trained, all the rest) of a model; `eqx.combine` is the inverse."""
+    """Splits a model into (weights, arrays that are not trained, the rest); `eqx.combine` is the inverse."""
     params, rest = eqx.partition(model, eqx.is_inexact_array)
     fixed, static = eqx.partition(rest, lambda leaf: isinstance(leaf, jax.Array | np.ndarray))
     return params, fixed, static
@@ -78,11 +78,11 @@ _PROGRAMS: dict[Any, "Program"] = {}
 
 
 class Program:
-    """The compiled training of one model, or of several of one shape side by side.
+    """The compiled training of one model, or of several models of one shape.
 
     It holds what does not change (structure, options, optimiser), never weights or hyper-parameters. With `n_models`,
-    every state, `Hyper` and metric has a leading axis over the models. One model has no such axis: it would send a
-    CPU's matrix products down a slower path.
+    every state, `Hyper` and metric has a leading axis over the models. A single model has no such axis, which would
+    make a CPU's matrix products slower.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Program:
             n_train: rows of the training split.
             terms: optional terms of the loss and the state; by default those that `config` uses.
             n_models: how many models there are side by side; None for one without an axis.
-            dynamic: whether grey rows are binarised afresh at every step.
+            dynamic: whether grey rows are binarised again at every step.
         """
         self.config = shared(config)
         self.terms = Terms.of([config]) if terms is None else terms
@@ -136,7 +136,7 @@ class Program:
         n_models: int | None = None,
         dynamic: bool = False,
     ) -> "Program":
-        """A program made before, if one fits, so that the next fold or the next fit need not compile it again."""
+        """An existing program, if one fits, so that the next fold or fit need not compile it again."""
         terms = Terms.of([config]) if terms is None else terms
         leaves, structure = jax.tree.flatten(model)
         shapes = tuple((w.shape, np.dtype(w.dtype)) for w in leaves)
@@ -153,7 +153,7 @@ class Program:
 
     def start(self, model: Stack, hyper: Hyper) -> TrainState:
         """The state before the first step."""
-        # A copy, since the state's buffers are donated to the program and the model remains the caller's.
+        # A copy, because the state's buffers are donated to the program and the model still belongs to the caller.
         return self._over_models(self._start, 0)(jax.tree.map(jnp.copy, model), hyper)
 
     def _start(self, model: Stack, hyper: Hyper) -> TrainState:
@@ -171,16 +171,16 @@ class Program:
         return make_schedule(self.config.schedule, hyper.lr, self.n_steps)
 
     def model(self, params: Any, fixed: Any = None) -> Stack:
-        """The stack with these weights; `fixed`: its other arrays, if it has any."""
+        """The stack with these weights; `fixed` holds its other arrays, if it has any."""
         return eqx.combine(params, self.static if fixed is None else eqx.combine(fixed, self.static))
 
     def kept(self, state: TrainState) -> Any:
-        """The weights to evaluate and keep: the averaged ones, where there are any."""
+        """The weights to evaluate and keep: the averaged ones, if there are any."""
         return state.params if state.average is None else state.average
 
     def step(self, state: TrainState, hyper: Hyper, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
-        """One update of one model; (the new state, the batch's description length and its parts)."""
-        # Units that cost before they serve are silenced, and often stay so.
+        """One update of one model; returns (the new state, the batch's description length and its parts)."""
+        # Units that are charged before they are useful are switched off, and often stay so.
         warm = self._ramp(state.step, self.config.warmup)
 
         def mean_loss(params):
@@ -198,10 +198,10 @@ class Program:
         updates, opt = self._optimizer(hyper).update(grads, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         average, price = state.average, state.price
-        if self.terms.average:  # a plain mean to begin with, so that the random start is soon forgotten
+        if self.terms.average:  # a plain mean at first, so that the random start is soon forgotten
             decay = jnp.minimum(hyper.average, (1 + state.step) / (10 + state.step))
             average = jax.tree.map(lambda m, w: decay * m + (1 - decay) * w, average, params)
-        if self.terms.sparsity:  # dual ascent: too many active units, and each becomes dearer
+        if self.terms.sparsity:  # dual ascent: with too many active units, the price of each rises
             target = hyper.sparsity * jnp.asarray(self.n_h, jnp.float32)
             price = jnp.maximum(price + 1e-3 * (jnp.stack(dl.active) - target) / target, 0)
         state = TrainState(params, opt, average, price, state.step + 1, log_sigma, state.fixed)
@@ -215,7 +215,7 @@ class Program:
         return jnp.minimum(step.astype(jnp.float32) / (fraction * self.n_steps), 1.0) if fraction else 1.0
 
     def _with_noise(self, noise: WeightNoise, state: TrainState, hyper: Hyper, batch: Batch, warm):
-        """(gradient in mu, the new log sigma, description length, nats an example pays for the weights)."""
+        """Returns (gradient in mu, new log sigma, description length, cost of the weights in nats per row)."""
         if batch.noise_key is None:
             raise ValueError("a step with weight noise needs the batch's noise_key")
         model = lambda weights: self.model(weights, state.fixed)  # noqa: E731
@@ -231,19 +231,19 @@ class Program:
             dataclasses.replace(batch, noise_key=None),
             key=batch.noise_key,
             how=self.config.noise_gradient,
-            # Weights that nothing holds yet would drown in noise and stay there.
+            # Weights that have not learned anything yet would be drowned in noise for good.
             cost_weight=self._ramp(state.step, self.config.noise_warmup),
         )
-        on_means = jax.grad(lambda mu: self._penalty(model(mu), hyper))(state.params)  # on what will be used
+        on_means = jax.grad(lambda mu: self._penalty(model(mu), hyper))(state.params)  # on the means, which are used
         rate = self.config.noise_lr * (self._schedule(hyper)(state.step) / hyper.lr)
         log_sigma = noise.descend(state.log_sigma, result.log_sigma, rate)
         return jax.tree.map(jnp.add, result.mu, on_means), log_sigma, result.aux, result.cost
 
     def _epochs(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first, count):
-        """`count` epochs from number `first` on, in one program; metrics are means over all their steps."""
+        """`count` epochs from number `first`, in one program; metrics are means over all their steps."""
         order_key, bits_key, draw_key = jax.random.split(jax.random.key(hyper.seed), 3)
         noise_key = jax.random.fold_in(jax.random.key(hyper.seed), _NOISE)
-        used = self.steps_per_epoch * self.batch  # the remainder, another one every epoch, is dropped this epoch
+        used = self.steps_per_epoch * self.batch  # the remainder, a different one each time, is dropped this epoch
 
         def one_step(carry, chosen):
             state, sums = carry
@@ -257,7 +257,7 @@ class Program:
 
         def one_epoch(i, carry):
             order = permutation(jax.random.fold_in(order_key, first + i), len(rows))[:used]
-            # All the epoch's keys at once: deriving them step by step would be a tenth of a small model's step.
+            # All keys of the epoch at once: deriving them step by step takes a tenth of a small model's step.
             keys = jax.random.split(jax.random.fold_in(bits_key, first + i), used)
             chosen = tuple(v.reshape(-1, self.batch) for v in (order, keys))
             return lax.scan(one_step, carry, chosen)[0]
@@ -272,9 +272,9 @@ class Program:
         return self._over_models(partial(self._bound, n_samples=n_samples), 1)(state, hyper, rows)
 
     def _bound(self, state: TrainState, hyper: Hyper, rows: DeviceRows, n_samples: int) -> dict[str, Any]:
-        """The mean bound of all rows over n_samples encodings of each; the same bits at every call.
+        """The mean bound of all rows over n_samples encodings of each; every call draws the same bits.
 
-        Where encodings are weighted, as many at a time as in a step.
+        With weighted encodings, each bound uses as many of them as a step.
         """
         model = self.model(self.kept(state), state.fixed)
         at_once = self.config.n_samples if self.config.weighted else 1
@@ -283,7 +283,7 @@ class Program:
         loss = make_loss("darn", n_samples=at_once, weighted=self.config.weighted, validating=True)
         size = max(min(500, len(rows), (1 << 28) // (model.row_floats * n_samples)), 1)
         n_chunks = -(-len(rows) // size)
-        free = jnp.zeros(model.n_layers)  # no price on active units
+        free = jnp.zeros(model.n_layers)  # active units are not charged
         base, draw_base = jax.random.split(jax.random.key(hyper.seed ^ 0xB0))
 
         def chunk(k):

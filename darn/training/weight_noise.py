@@ -1,15 +1,14 @@
-"""Adaptive weight noise (Graves, 2011): a Gaussian in place of every weight, and what it costs to describe it.
+"""Adaptive weight noise (Graves, 2011): a Gaussian for every weight, and the cost of describing it.
 
-The weights' means mu are the model's own arrays; log sigma is a pytree beside them, of the same shapes. Training
-minimises E[loss of an example] + L_C / N: L_C = KL(posterior || prior) in nats is paid once for the whole training
-set, so that each of its N examples (not each minibatch) bears an N-th of it. The prior N(a, s2), pooled over all
-noisy weights or one for every weight matrix, is the one that makes L_C least: a and s2 in closed form. At test time
-the model is used with mu.
+The means mu are the model's own arrays; log sigma is a separate pytree of the same shapes. Training minimises
+E[loss of a row] + L_C / N: L_C = KL(posterior || prior) in nats is paid once for the whole training set, so each of its
+N rows (not each minibatch) bears an N-th of it. The prior N(a, s2), one for all noisy weights or one for each weight
+matrix, is the one that minimises L_C, with a and s2 in closed form. At test time the model uses mu.
 
-Noise is on weight matrices, and there on the weights in use: biases are few and start from the data, and one prior
-would fit both them and the weights badly; the unused triangle of an autoregressive matrix is no part of the model.
-The paper does not say whether the encoder has noise, too. Whoever reads a description of the data needs the decoder
-alone, so that L_C may as well count the decoder's weights only.
+Only weight matrices have noise, and only the weights in use. Biases are few and start from the data, and a common prior
+would fit neither them nor the weights; the unused triangle of an autoregressive matrix is not part of the model. The
+paper does not say whether the encoder has noise. Since decoding needs only the decoder, L_C may also count only the
+decoder's weights.
 """
 
 from collections.abc import Callable
@@ -27,12 +26,12 @@ from darn.nn import causal_maps
 PRIORS = ("pooled", "matrix")
 GRADIENTS = ("reparametrised", "squares")
 PARTS = ("all", "decoder")
-_AT_ONCE = 2**26  # floats of per-example gradients that may lie in memory at once
-MAX_STEP = 0.1  # of log sigma: one wild minibatch must not set off a run-away of noise
+_AT_ONCE = 2**26  # the most floats of per-row gradients in memory at once
+MAX_STEP = 0.1  # of log sigma: a single outlier minibatch must not blow up the noise
 
 
 def _in_use(model: Any) -> Any:
-    """A mask for every array with noise on it, None in place of all others."""
+    """A mask for every array with noise, None for all others."""
     causal = {id(m) for m in causal_maps(model)}
 
     def mask(m):
@@ -46,19 +45,19 @@ def _in_use(model: Any) -> Any:
 
 
 class NoisyGradients(NamedTuple):
-    """The gradient of E[loss] + L_C / N, estimated with one draw of the weights for a minibatch."""
+    """The gradient of E[loss] + L_C / N, estimated with one draw of the weights per minibatch."""
 
     mu: Any
     log_sigma: Any
-    aux: Any  # the mean over the minibatch of what the loss returns besides
-    cost: Float[Array, ""]  # L_C / N, nats an example
+    aux: Any  # the mean over the minibatch of the loss's auxiliary output
+    cost: Float[Array, ""]  # L_C / N, nats per row
 
 
 class WeightNoise:
-    """The noise on one model's weights: holds what does not change (which weights, prior, N), never the weights.
+    """The noise on one model's weights: which weights have noise, the prior and N, but not the weights themselves.
 
-    `params`: the model's float arrays (`eqx.filter(model, eqx.is_inexact_array)`); `log_sigma`: None in place of the
-    arrays without noise.
+    In its methods, `params` are the model's float arrays (`eqx.filter(model, eqx.is_inexact_array)`), and `log_sigma`
+    is None for arrays without noise.
     """
 
     def __init__(self, model: Any, n_train: int, prior: str = "matrix", part: str = "all"):
@@ -84,7 +83,7 @@ class WeightNoise:
     def draw(self, log_sigma: Any, *, key: PRNGKeyArray) -> Any:
         """epsilon, a standard normal number for every noisy weight."""
         leaves, tree = jax.tree.flatten(log_sigma)
-        # All at once: a random draw for each matrix would be a handful of kernels for each matrix.
+        # All at once: a separate draw takes several kernels for each matrix.
         ends = np.cumsum([s.size for s in leaves])
         parts = jnp.split(jax.random.normal(key, (int(ends[-1]) if leaves else 0,)), ends[:-1])
         return jax.tree.unflatten(tree, [e.reshape(s.shape) for e, s in zip(parts, leaves)])
@@ -95,10 +94,11 @@ class WeightNoise:
         return eqx.combine(jax.tree.map(add, self.noisy(params), log_sigma, epsilon), params)
 
     def cost(self, params: Any, log_sigma: Any) -> Float[Array, ""]:
-        """L_C, the nats it takes to describe the weights; `/ n_train` is each example's part.
+        """L_C, the nats it takes to describe the weights; divided by `n_train`, each row's part.
 
         With a = mean(mu) and s2 = mean(sigma^2 + (mu - a)^2), sum[log(s2/sigma^2) + ((mu-a)^2 + sigma^2 - s2)/s2] / 2
-        loses its second term, which sums to zero. Differentiating through a and s2 changes nothing: they are optimal.
+        loses its second term, which sums to zero. Differentiating through a and s2 changes nothing, as they are
+        optimal.
         """
         leaves = [jax.tree.leaves(t) for t in (self.masks, self.noisy(params), log_sigma)]
         each = list(zip(*leaves))
@@ -119,16 +119,19 @@ class WeightNoise:
         """The gradients for a minibatch.
 
         Args:
-            loss: `loss(params, row)` returns (the row's loss in nats, anything else).
+            loss: `loss(params, row)` returns (the row's loss in nats, any auxiliary output).
             params: the means mu.
             log_sigma: log standard deviations of the noise.
             rows: the minibatch, a pytree with a leading axis over its rows.
             key: of the noise.
-            how: the gradient in log sigma. "reparametrised" is g epsilon sigma with g the minibatch's gradient:
-                unbiased, noisy, free. "squares" is sigma^2 E[g_i^2] with g_i the gradient of one row: half the squares
-                stand for half the curvature, which holds where the model is right. Far less noisy, but each row's
-                gradient has to be computed by itself.
-            cost_weight: factor of the cost of the weights; below 1 while training warms up.
+            how: the gradient in log sigma. "reparametrised" is g epsilon sigma, with g the minibatch's gradient:
+                unbiased, noisy, free. "squares" is sigma^2 E[g_i^2], with g_i the gradient of one row: the squares
+                approximate the curvature, as they do for a well-fitted model. Far less noisy, but each row's gradient
+                has to be computed separately.
+            cost_weight: factor of the cost of the weights; below 1 during warm-up.
+
+        Returns:
+            The gradients in mu and log sigma, the mean of the auxiliary output, and the cost of the weights.
         """
         if how not in GRADIENTS:
             raise ValueError(f"there is no gradient {how!r}: use {' or '.join(GRADIENTS)}")
@@ -150,10 +153,10 @@ class WeightNoise:
         return NoisyGradients(in_mu, in_log_sigma, aux, cost)
 
     def descend(self, log_sigma: Any, gradient: Any, rate) -> Any:
-        """log sigma after a step down the natural gradient of the whole training set's cost.
+        """log sigma after a step along the natural gradient of the whole training set's cost.
 
-        A Gaussian's Fisher information about its log sigma is 2, so the gradient N g is halved. In this scale `rate`
-        means the same for any N, layer or optimiser of mu: log sigma follows its target within 1/rate steps.
+        The Fisher information of a Gaussian about log sigma is 2, so the gradient N g is halved. On this scale `rate`
+        means the same for any N, layer or optimiser of mu: log sigma reaches its target within about 1/rate steps.
         """
 
         def step(s, g):
@@ -163,7 +166,7 @@ class WeightNoise:
 
 
 def _least_cost(group: list[tuple[np.ndarray, Array, Array]]) -> Float[Array, ""]:
-    """KL of the weights of one prior, (mask, mu, log sigma) each, from the prior that makes it least."""
+    """KL of the weights that share a prior, (mask, mu, log sigma) each, from the prior that minimises it."""
 
     def total(values) -> Array:
         kept = (v if mask.all() else jnp.where(mask, v, 0) for (mask, _, _), v in zip(group, values))
@@ -176,11 +179,11 @@ def _least_cost(group: list[tuple[np.ndarray, Array, Array]]) -> Float[Array, ""
 
 
 def gradient_and_squares(loss: Callable, weights: Any, rows: Any) -> tuple[Any, Any, Any]:
-    """Means over the rows of each one's gradient, of its square and of what else the loss returns.
+    """Means over the rows of each row's gradient, its square and its auxiliary output.
 
-    As many rows at a time as memory should hold gradients of. (For a weight used once for each row its squared
-    gradients are a product of squares, but NADE's weights, those under several samples a datum and those of log q in
-    closed form are used more than once: only a gradient for each row is right for any model.)
+    Processes as many rows at once as memory allows. (For a weight that each row uses once, the squared gradient is a
+    product of squares. But the weights of NADE, of several samples per row and of log q in closed form are used more
+    than once; only a gradient per row is correct for every model.)
     """
     n = len(jax.tree.leaves(rows)[0])
     room = max(1, _AT_ONCE // max(sum(w.size for w in jax.tree.leaves(weights)), 1))
