@@ -23,8 +23,9 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
-# Shapes in annotations are checked at every call.
-CHECKED = ("nn", "layers", "model", "inference", "batching", "gradients", "random")
+# Shapes in annotations are checked at every call; not in inference.sparse, whose loop Numba compiles.
+CHECKED = ("nn", "layers", "model", "batching", "gradients", "random")
+CHECKED += tuple(f"inference.{module}" for module in ("objective", "likelihood", "sampling", "completion"))
 install_import_hook([f"darn.{room}" for room in CHECKED], "beartype.beartype")
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -40,6 +41,17 @@ def _forget_programs():
     """A compiled program holds memory maps, of which Linux gives a process 65,530: all the suite's would not fit."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_layers():
+    """Layers that a test has registered are its own."""
+    from darn.nn import REGISTRY
+
+    known = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(known)
 
 
 @pytest.fixture
