@@ -65,7 +65,7 @@ def test_recording_is_a_function_of_the_seed_and_resumes(folder, quick, monkeypa
     assert 0.01 < bits.mean() < 0.04  # Pong's edges are 2.3% of its screen
     assert len(np.unique(frames, axis=0)) == 11
     assert [p.name for p in path.parent.iterdir() if p.is_dir()] == []
-    with pytest.raises(DarnError, match="there already"):
+    with pytest.raises(DarnError, match="exists already"):
         data.record_atari(["pong"], 11)
     # Interrupted after its first part, and gone on with: the same bytes.
     path.unlink()

@@ -94,6 +94,7 @@ def test_encode_of_the_model_follows_the_encoder(name):
     i = 2**model.n_x // 3
     x = jnp.asarray(states(model.n_x)[i])
     keys = jax.random.split(jax.random.key(8), N_SAMPLES)
+    c = None if c is None else jnp.asarray(c)
     h = eqx.filter_jit(jax.vmap(lambda key: jnp.concatenate(model.encode(x, c, key=key))))(keys)
     assert chi_square(number(np.asarray(h)), np.exp(log_q[i])) > P_VALUE
 
@@ -105,6 +106,7 @@ def test_one_key_one_code(name):
     x = states(model.n_x)[-2:]
     code = sampling.encode(model, x, context=rows(c, 2), seed=5)
     keys = sampling.row_keys(jax.random.key(5), 0, 2)
+    c = None if c is None else jnp.asarray(c)
     own = jax.vmap(lambda x, key: model.encode(x, c, key=key))(jnp.asarray(x, jnp.float32), keys)
     assert all((a == np.asarray(b)).all() for a, b in zip(code.h, own, strict=True))
 

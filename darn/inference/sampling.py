@@ -55,7 +55,7 @@ def sample(
     n: int,
     *,
     seed: int = 0,
-    h: tuple[np.ndarray, ...] = (),
+    h: tuple[np.ndarray | jax.Array, ...] = (),
     context: np.ndarray | None = None,
     log_prob: bool = False,
     chunk: int = CHUNK,
