@@ -165,7 +165,9 @@ RECIPES: dict[str, Recipe] = {
 }
 
 # Beyond the paper: a visible layer of causal convolutions in the eight symmetries of the image, which it can tell
-# apart, over a code of 64 bits; Adam, dropout, averaged weights.
+# apart, over a code of 64 bits; Adam, dropout, averaged weights. On one H200 an epoch takes 7 s. After 126 epochs the
+# -log p of the first 2,000 validation rows was 78.39 nats, all orders summed; but the code was idle from the start, at
+# less than 0.02 nats, and the loss jumped once, in epoch 49 to 56. Not a published row yet.
 RECIPES["mnist-frontier"] = Recipe(
     Architecture(
         n_h=(64,),
@@ -185,7 +187,7 @@ RECIPES["mnist-frontier"] = Recipe(
         schedule="cosine",
         clip=1.0,
         batch=128,
-        epochs=60,
+        epochs=126,
         average=0.9995,
         validate_every=4,
     ),
