@@ -88,8 +88,11 @@ class Evaluator:
 
         def decide(decided, units, a):
             # The bits popped here were pushed all at once, in the order of the units.
-            count = np.size(units)
-            if not np.array_equal(np.ravel(units), np.arange(decided, decided + count)):
+            if np.ndim(units):
+                count, in_order = len(units), np.array_equal(units, np.arange(decided, decided + len(units)))
+            else:
+                count, in_order = 1, units == decided
+            if not in_order:
                 raise TypeError(f"on the host, {type(layer).__name__}.walk must decide the units in order")
             return decided + count, choose(units, a)
 

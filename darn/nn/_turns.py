@@ -155,7 +155,7 @@ class Host(AbstractTurns):
         return W[:, :known] @ y[:known]
 
     def spread(self, a, w, bit, i):
-        a[i + 1 :] += w[i + 1 :, None] * bit
+        a[i + 1 :] += w[i + 1 :, None] * bit.astype(a.dtype)  # mixed types would be slow
         return a
 
     def rows(self, state):
