@@ -13,7 +13,7 @@ import numpy as np
 from darn import data
 from darn.inference import likelihood, sampling
 from darn.model import Stack
-from darn.nn import AbstractCausalMap
+from darn.nn import causal_maps
 from darn.paper import rbm
 from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES
 from darn.paper.rows import Row
@@ -46,16 +46,10 @@ class Protocol:
 
 def n_parameters(model) -> int:
     """Weights that training may change; of a causal map, those in use."""
-
-    def is_causal(m) -> bool:
-        return isinstance(m, AbstractCausalMap)
-
-    total = 0
-    for leaf in jax.tree.leaves(model, is_leaf=is_causal):
-        if is_causal(leaf):
-            total += int(jnp.count_nonzero(jax.tree.map(jnp.ones_like, leaf).weights()))
-        elif np.issubdtype(leaf.dtype, np.floating):
-            total += leaf.size
+    weights = [w for w in jax.tree.leaves(model) if np.issubdtype(w.dtype, np.floating)]
+    total = sum(w.size for w in weights)
+    for m in causal_maps(model):  # only a part of its arrays is in use
+        total += int(jnp.count_nonzero(m.ones().weights())) - sum(w.size for w in jax.tree.leaves(m))
     return total
 
 
