@@ -1,5 +1,6 @@
 """Settings of every test: JAX on the CPU, no silent promotion of types or ranks, warnings as errors."""
 
+import gc
 import os
 from importlib.metadata import version
 
@@ -8,8 +9,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # `XLA_FLAGS= pytest` optimises them in full.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if version("jax").startswith("0.10."):  # later ones refuse a flag that they do not know
-    QUICK += " --xla_cpu_use_fusion_emitters=false"
+    QUICK += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("XLA_FLAGS", QUICK)
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # nobody reads the lines of these programs
+gc.set_threshold(200_000, 50, 100)  # tracing makes many objects that live on: collecting takes a tenth of the time
 
 # A core to each process of pytest-xdist: threads of small programs wait for each other more than they help.
 worker = os.environ.get("PYTEST_XDIST_WORKER")
@@ -41,6 +44,14 @@ def _forget_programs():
     """A compiled program holds memory maps, of which Linux gives a process 65,530: all the suite's would not fit."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _forget_programs_of_long_modules(counter=itertools.count(1)):  # noqa: B008
+    """After 200 tests, which hold up to 40,000 of them."""
+    yield
+    if next(counter) % 200 == 0:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True, scope="module")

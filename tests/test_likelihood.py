@@ -152,6 +152,15 @@ def test_effective_sample_size_is_that_of_the_weights(name):
     assert np.median(sampled(name).ess / 1000 / expected) == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize("name", ["nade", "1 linear | c", "2 skip", "on a grid, 1"])
+def test_exact_scores_do_not_depend_on_how_rows_are_grouped(name):
+    model, x, context = everything(name)
+    run = partial(exact, model, x[:7], context=None if context is None else context[:7])
+    whole, pieces = run(rows_at_once=7), run(rows_at_once=3)
+    np.testing.assert_allclose(whole.log_p, pieces.log_p, rtol=1e-5)
+    np.testing.assert_allclose(whole.row_bound, pieces.row_bound, rtol=1e-5)
+
+
 def test_importance_does_not_depend_on_how_rows_are_grouped():
     model, x, context = everything("1 linear | c")
     run = partial(importance, model, x[:7], context=context[:7], n_samples=50, repeats=2)

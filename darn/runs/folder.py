@@ -217,28 +217,33 @@ def describe_data(splits: data.Splits) -> dict:
 
 def maker(splits: data.Splits) -> Make:
     """The function that builds a fresh model for these data, with visible biases from the training means."""
-    train = splits.train
-    options = {
-        "n_context": 0 if train.context is None else train.context.shape[1],
-        "mean": train.mean(),
-        "shape": splits.shape,
-        "groups": None if splits.schema is None else splits.schema.groups,
-    }
+    mean = splits.train.mean()
 
     def make(architecture: Architecture, key: PRNGKeyArray) -> Stack:
-        # Most pixels of a screen never change: at one in a thousand each, they would cost more than all the others.
-        rarest = 1 / (len(train) + 2) if architecture.is_local else 1e-3
-        return build(architecture, train.n, **options, rarest=rarest, key=key)
+        return build(architecture, splits.train.n, mean=mean, key=key, **_build_options(architecture, splits))
 
     return make
 
 
+def _build_options(architecture: Architecture, splits: data.Splits) -> dict[str, Any]:
+    """What `build` has to know of the data, apart from numbers."""
+    context, schema = splits.train.context, splits.schema
+    return {
+        "n_context": 0 if context is None else context.shape[1],
+        "shape": None if splits.shape is None else tuple(splits.shape),
+        "groups": None if schema is None else tuple(schema.groups),
+        # Most pixels of a screen never change: at one in a thousand each, they would cost more than all the others.
+        "rarest": 1 / (len(splits.train) + 2) if architecture.is_local else 1e-3,
+    }
+
+
 def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
     """Fresh weights for the recipe."""
-    make = maker(splits)
+    architecture, train = recipe.architecture, splits.train
+    options = _build_options(architecture, splits)
     # As one program: otherwise every new shape would compile several small ones.
-    start = jax.jit(lambda key: make(recipe.architecture, key), compiler_options=compiling(0))
-    return start(jax.random.key(recipe.training.seed))
+    start = jax.jit(build, static_argnums=(0, 1), static_argnames=tuple(options), compiler_options=compiling(0))
+    return start(architecture, train.n, mean=train.mean(), key=jax.random.key(recipe.training.seed), **options)
 
 
 def train(

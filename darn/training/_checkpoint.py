@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -40,7 +39,7 @@ def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict]:
     fits = head.get("format") == FORMAT and set(names) == set(arrays)
     if not fits or any(arrays[k].shape != np.shape(v) for k, v in zip(names, leaves)):
         raise DarnError(f"{path} is the checkpoint of another model: resume with the settings it was started with")
-    return jax.tree.unflatten(structure, [jnp.asarray(arrays[k]) for k in names]), json.loads(head["host"])
+    return jax.tree.unflatten(structure, jax.device_put([arrays[k] for k in names])), json.loads(head["host"])
 
 
 def checkpoint_host(path: str | Path) -> dict:

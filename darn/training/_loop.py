@@ -20,7 +20,7 @@ from darn.training._checkpoint import checkpoint_host, load_checkpoint, save_che
 from darn.training._hyper import Hyper, Terms
 from darn.training._metrics import excess_activity, selection_bound, to_host, validation_samples
 from darn.training._rows import DeviceRows
-from darn.training._step import Program
+from darn.training._step import Program, copied
 
 CALL_SECONDS = 0.5  # target duration of one call into the compiled program, so that Ctrl-C and the bar respond
 
@@ -133,9 +133,9 @@ class Loop:
         self.sums: list[dict] | None = None  # of the metrics since the last validation, for each member
         self.seen = 0  # epochs in the sums
         self.hyper = self._hyper()
-        together = jax.tree.map(lambda *w: jnp.asarray(np.stack(w)), *models) if self.several else models[0]
+        together = jax.tree.map(lambda *w: np.stack(w), *models) if self.several else models[0]
         self.state = self.program.start(together, self.hyper)
-        self.best = jax.tree.map(jnp.copy, self.program.kept(self.state))
+        self.best = copied(self.program.kept(self.state))
         self.rate = 0.0  # steps per second of the last call
         self.metrics: list[dict] = []  # of the last call, for each member
         self._at_once, self._compiled = 1, False
@@ -157,8 +157,7 @@ class Loop:
         to_validation = config.validate_every - self.epoch % config.validate_every
         count = min(self._at_once, to_validation, config.epochs - self.epoch)
         began = time.monotonic()
-        first, number = jnp.asarray(self.epoch), jnp.asarray(count)
-        self.state, metrics = self.program.epochs(self.state, self.hyper, self.train, first, number)
+        self.state, metrics = self.program.epochs(self.state, self.hyper, self.train, self.epoch, count)
         self.metrics = self._to_host(metrics)  # waits for the device
         took = time.monotonic() - began
         running = self._running()
@@ -224,7 +223,7 @@ class Loop:
             mask = lambda w: now.reshape(-1, *[1] * (w.ndim - 1))  # noqa: E731
             self.best = jax.tree.map(lambda new, old: jnp.where(mask(new), new, old), kept, self.best)
         elif better[0]:
-            self.best = jax.tree.map(jnp.copy, kept)  # copied because the state is donated to the next call
+            self.best = copied(kept)  # copied because the state is donated to the next call
 
     def chosen(self, at: int = 0) -> Stack:
         """The model at this position in the program with its best weights (before any validation, the latest)."""
@@ -237,7 +236,7 @@ class Loop:
         """Hands over the models that have stopped and continues with the rest in a smaller program."""
         self._hand_over(lambda i: self.records[i].stopped)
         rest = np.asarray([at for at, i in enumerate(self.members) if not self.records[i].stopped])
-        self.state, self.best = jax.tree.map(lambda w: jnp.asarray(np.asarray(w)[rest]), (self.state, self.best))
+        self.state, self.best = jax.device_put(jax.tree.map(lambda w: np.asarray(w)[rest], (self.state, self.best)))
         self.members = [self.members[at] for at in rest]
         self.hyper = self._hyper()
         self._compiled = False
