@@ -46,6 +46,7 @@ def _forget_programs():
 @pytest.fixture(autouse=True, scope="module")
 def _forget_layers():
     """Layers that a test has registered are its own."""
+    import darn.zoo  # noqa: F401 (registers ours, which a test may be the first to import)
     from darn.nn import REGISTRY
 
     known = dict(REGISTRY)
