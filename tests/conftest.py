@@ -57,6 +57,7 @@ def _forget_programs_of_long_modules(counter=itertools.count(1)):  # noqa: B008
 @pytest.fixture(autouse=True, scope="module")
 def _forget_layers():
     """Layers that a test has registered are its own."""
+    import darn.zoo  # noqa: F401 (registers ours, which a test may be the first to import)
     from darn.nn import REGISTRY
 
     known = dict(REGISTRY)

@@ -543,7 +543,7 @@ def test_sample(run, tmp_path, capsys):
 
 
 def test_encode(run, tmp_path, capsys):
-    assert facts(capsys, "encode", run, "--out", "h.npy") == {"rows": 300, "layers": [8], "out": "h.npy"}
+    assert facts(capsys, "encode", run, "--out", "h.npy") == {"rows": 300, "layers": [8], "out": "h.npy", "idle": False}
     ok(capsys, "encode", run, "--probabilities", "--out", "q.npy", "--reconstruct", "x.npy")
     h, q, x = np.load("h.npy"), np.load("q.npy"), np.load("x.npy")
     np.testing.assert_array_equal(h, q > 0.5)

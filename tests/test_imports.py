@@ -20,7 +20,7 @@ STOREYS = [
     {"model_file", "zoo"},
     {"inference"},
     {"codec"},
-    {"training"},
+    {"training", "fidelity"},
     {"runs"},
     {"report"},
     {"paper"},

@@ -21,7 +21,7 @@ def report(args) -> None:
     from darn.report import page
 
     with tqdm(desc="scoring", unit=" rows", disable=None) as bar:
-        facts = page(args.model, args.out, progress=bar, **options)
+        facts = page(args.model, args.out, target=args.target, progress=bar, **options)
     text = f"-log p {facts['nll']:.2f}, bound {facts['bound']:.2f} nats on {facts['rows']:,} {facts['split']} rows"
     say(args, facts, f"report in {facts['out']} ({text})")
 
@@ -53,14 +53,18 @@ def register(add: Commands) -> None:
         p.add_argument("--repeats", type=int, default=5, help="repeats of the estimate (default 5)")
         p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
         add.computing(p)
+        return p
 
-    page(
+    p = page(
         "report",
         report,
         "one HTML page on a run: curves, samples, codes, costs",
         "  darn report runs/digits\n  darn report runs/mnist-500 --rows 10000 --samples 1000 --out mnist.html",
         ("model", {"metavar": "RUN", "help": "a run folder or a model file"}),
         "report.html in the run folder",
+    )
+    p.add_argument(
+        "--target", metavar="COLUMN", help="of a table: predict it, learned from synthetic and from real rows"
     )
 
     page(

@@ -98,6 +98,7 @@ def encode(args) -> None:
     use_device(args)
     import numpy as np
 
+    from darn.inference import code as codes
     from darn.inference import sampling
     from darn.runs.folder import load, scored_rows
 
@@ -113,7 +114,11 @@ def encode(args) -> None:
     if args.reconstruct:
         write_rows(args.reconstruct, code.x, shape=run.shape, columns=run.columns)
     facts = {"rows": len(x), "layers": list(run.model.n_h), "out": args.out}
+    use = codes.measure(run.model, x, context)
+    facts["idle"] = use is not None and use.idle
     say(args, facts, f"{len(x):,} codes of {sum(run.model.n_h)} units in {args.out}")
+    if use is not None and use.idle:
+        print(f"darn: {use.warning}", file=sys.stderr)
 
 
 def register(add: Commands) -> None:

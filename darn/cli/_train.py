@@ -68,9 +68,13 @@ def data_sets(args) -> None:
 def train(args) -> int:
     out, recipe, splits = asked_recipe(args, "")
     use_device(args)
+    from darn.inference import code
     from darn.runs import folder
 
+    splits = folder.read_data(recipe) if splits is None else splits
     fit = folder.train(recipe, out, splits=splits, resume=args.resume, progress=not args.quiet)
+    rows = splits.valid.take(slice(code.ROWS))
+    use = code.measure(fit.model, rows.unpack(), rows.context)
     facts = {
         "run": str(out),
         "valid_bound": fit.bound,
@@ -79,11 +83,16 @@ def train(args) -> int:
         "steps": fit.steps,
         "seconds": round(fit.seconds, 2),
         "interrupted": fit.interrupted,
+        "code": None
+        if use is None
+        else {"nats": use.nats, "distinct": use.distinct, "rows": use.rows, "idle": use.idle},
     }
     best = f"{recipe.training.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}"
     how = "interrupted" if fit.interrupted else "done"
     text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): "
     say(args, facts, f"{text}{best if fit.epoch else 'not yet validated'}; the model is in {out}")
+    if use is not None and use.idle and fit.epoch:
+        print(f"darn: {use.warning}", file=sys.stderr)
     if fit.interrupted:
         print("darn: interrupted; rerun with --resume to continue", file=sys.stderr)
     return 130 if fit.interrupted else 0

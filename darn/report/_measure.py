@@ -11,14 +11,13 @@ import numpy as np
 
 from darn.batching import map_rows, row_keys, rows_within
 from darn.inference import likelihood, sampling
+from darn.inference.code import lengths
 from darn.inference.likelihood import Likelihood
-from darn.inference.objective import description_length
 from darn.model import Stack
 from darn.nn import softplus
 from darn.report._recipe import About
 from darn.runs.folder import Run
 
-ENCODINGS = 20  # of each row, for the parts of its description length
 SAMPLES = 1000  # drawn to compare with the data column by column; the first of them are shown
 
 
@@ -82,26 +81,6 @@ def _is_look(line, names, by_layer, n_layers: int) -> bool:
 
 
 @eqx.filter_jit
-def _lengths(model, x, context, key, start, n):
-    def one(x, context, key):
-        dl = jax.vmap(lambda k: description_length(model, x, context, key=k))(jax.random.split(key, n))
-        return jnp.mean(dl.x_given_h), jnp.stack([jnp.mean(v) for v in dl.h]) if dl.h else jnp.zeros(0)
-
-    return jax.vmap(one)(x, context, row_keys(key, start, len(x)))
-
-
-def lengths(model: Stack, x, context=None, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """L(x|h) (N,) and L(h) by layer (N, n_layers) of each row, means over encodings."""
-    key, n = jax.random.fold_in(jax.random.key(seed), 1), ENCODINGS if model.n_layers else 1
-    size = max(1, 4_000_000 // (n * model.n_x))
-
-    def part(start, x, context):
-        return _lengths(model, sampling.as_floats(x), context, key, jnp.asarray(start), n)
-
-    return map_rows(part, len(x), min(size, len(x)), x, context, numbered=True)
-
-
-@eqx.filter_jit
 def _unit_costs(model, x, context, key, start):
     def one(x, context, key):
         h = model.encode(x, context, key=key)
@@ -113,7 +92,7 @@ def _unit_costs(model, x, context, key, start):
 
 
 def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | None:
-    """The nats that each visible unit costs, (n_x,): the parts of L(x|h), averaged over rows.
+    """The nats that each visible unit of each row costs, (N, n_x): the parts of L(x|h).
 
     None for a layer that averages over several orders: there a unit has no cost of its own.
     """
@@ -125,7 +104,7 @@ def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | 
     def part(start, x, context):
         return _unit_costs(model, sampling.as_floats(x), context, key, jnp.asarray(start))
 
-    return map_rows(part, len(x), size, x, context, numbered=True).mean(axis=0)
+    return map_rows(part, len(x), size, x, context, numbered=True)
 
 
 def draws(s: Scored, *, seed: int = 1) -> sampling.Samples:
