@@ -484,7 +484,7 @@ def test_one_load(saved):
         run.rows()
     assert not {"load_model", "open_run"} & set(dir(darn))
     save_model(saved, run.model, {"recipe": 7})
-    with pytest.raises(DarnError, match="damaged recipe"):
+    with pytest.raises(DarnError, match="not a readable recipe"):
         darn.load(saved)
     with pytest.raises(FileNotFoundError):
         darn.load("no-such-model-anywhere")

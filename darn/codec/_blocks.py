@@ -82,7 +82,7 @@ def _groups(reader: Reader, rows: int) -> list[int]:
     for _ in range(reader.varint()):
         g, count = reader.varint(), reader.varint()
         total += (g // 2) * count
-        if total > rows or not g // 2:
+        if total > rows or not 1 <= g // 2 <= MOST_ROWS:
             break
         groups += [g] * count
     if total != rows:

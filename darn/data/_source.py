@@ -16,6 +16,7 @@ from darn.data import _images, _text_table
 from darn.data._arrays import map_array
 from darn.data._check import check_bits, check_width, matrix
 from darn.data._load import load_rows, names
+from darn.data._notes import IMAGES
 from darn.data._schema import Schema
 from darn.data._table import PARQUET, is_table, parse_table
 from darn.data._table_notes import BITS, pack_notes, table_notes
@@ -23,7 +24,6 @@ from darn.data._tiles import cut, n_tiles
 from darn.errors import DarnError
 from darn.files import read_bytes
 
-IMAGES = (".png", ".pbm")  # formats that can be restored without loss
 TILE = (16, 16)  # for large images, if there is no model yet
 _CHUNK = 1 << 22  # values of an array that are read at once
 
