@@ -83,7 +83,7 @@ def _groups(reader: Reader, rows: int) -> list[int]:
         g, count = reader.varint(), reader.varint()
         total += (g // 2) * count
         if total > rows or not 1 <= g // 2 <= MOST_ROWS:
-            break
+            raise MalformedError("the groups do not add up to the rows")
         groups += [g] * count
     if total != rows:
         raise MalformedError("the groups do not add up to the rows")

@@ -1,6 +1,7 @@
 """The long run: `make fuzz`, or `python -m fuzz --models 2500 --only models` with tests/ on the path."""
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -13,6 +14,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ.setdefault("XLA_FLAGS", QUICK)  # most programs run once
 
+from darn.runs.provenance import commit, device, versions  # noqa: E402
 from fuzz import drive, readers  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -68,6 +70,10 @@ def main(argv: list[str] | None = None) -> int:
         for failure, times in Counter(f.partition(": ")[2] for f in counts.failures).most_common(20):
             print(f"  {times} x {failure}", file=sys.stderr, flush=True)
     print(table(rows))
+    record = {"command": f"python -m fuzz {' '.join(argv or sys.argv[1:])}", "seed": args.seed, "commit": commit()}
+    record |= {"versions": versions(), "device": device(), "targets": rows}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(record, indent=1) + "\n")
     return int(any(r["failures"] for r in rows.values()))
 
 
