@@ -112,11 +112,12 @@ class Schema:
 
     def encode(self, names: Sequence[str], cells: np.ndarray, what: str) -> np.ndarray:
         """Bits of a table whose columns are found by name, in any order."""
-        lost = [c.name for c in self.columns if c.name not in names]
+        given, wanted = set(names), set(self.names)  # a table may have many columns
+        lost = [c.name for c in self.columns if c.name not in given]
         if lost:
             raise DarnError(f"{what} has no column {lost[0]!r}, which the model was trained with: add it.")
         check_unique(names, what)
-        words = {n: _words(cells[:, i]) for i, n in enumerate(names) if n in self.names}
+        words = {n: _words(cells[:, i]) for i, n in enumerate(names) if n in wanted}
         return np.concatenate([c.encode(words[c.name], what) for c in self.columns], axis=1)
 
     def decode(self, bits: np.ndarray, seed: int = 0) -> list[list[str]]:

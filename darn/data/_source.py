@@ -114,7 +114,8 @@ def _words(path: Path, data: bytes, schema: Schema, delimiter: str | None) -> tu
             f"(drop = {binned[0]!r} in training)"
         )
     table = parse_table(path, data, what, delimiter)
-    if strange := [name for name in table.names if name not in schema.names]:
+    wanted = set(schema.names)
+    if strange := [name for name in table.names if name not in wanted]:
         raise DarnError(f"{what} has a column {strange[0]!r}, which the model was not trained with: leave it out")
     x = schema.encode(table.names, table.cells, what)
     known = dict(zip(schema.names, zip(*schema.decode(x)))) if len(x) else dict.fromkeys(schema.names, ())

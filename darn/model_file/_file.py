@@ -19,6 +19,7 @@ from darn.model_file._structure import MAX_STRUCTURE, TYPES, describe, rebuild
 FORMAT, VERSION = "darn-model", "2"
 FLOATS = ("float16", "float32")  # the types that weights may be stored as
 MAX_INFO = 32 << 20  # characters of JSON
+LONGEST = 300  # characters of a message, which may quote the file
 
 
 def checksum(structure: str, info: str, arrays: Mapping[str, np.ndarray]) -> str:
@@ -91,7 +92,7 @@ def load_model(path: str | Path) -> tuple[Stack, dict]:
         structure, info, arrays = _read(path)
         return rebuild(structure, arrays), info
     except DarnError as e:
-        raise FormatError(f"{path} is not a readable darn model: {e}") from e
+        raise FormatError(f"{path} is not a readable darn model: {str(e)[:LONGEST]}") from e
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as e:
         raise FormatError(f"{path} is not a readable darn model: it is damaged, truncated or another file") from e
 

@@ -154,7 +154,7 @@ def unpack(inside: bytes) -> Stack:
         reader.done()
         return rebuild(structure, arrays)
     except (DarnError, MalformedError, IndexError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
-        raise FormatError(f"the model inside the file cannot be read: {e}") from e
+        raise FormatError(f"the model inside the file cannot be read: {str(e)[:300]}") from e
 
 
 def _decompress(tag: int, packed: bytes) -> bytes:

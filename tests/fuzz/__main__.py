@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=50, help="trainings stopped in each way")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="targets whose name begins so")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "fuzz" / "fuzz.json")
+    parser.add_argument("--out", type=Path, help="default: results/fuzz/fuzz.json, or named after --only")
     args = parser.parse_args(argv)
     rows: dict[str, dict] = {}
     for name, count, make in targets(args):
@@ -72,8 +72,9 @@ def main(argv: list[str] | None = None) -> int:
     print(table(rows))
     record = {"command": f"python -m fuzz {' '.join(argv or sys.argv[1:])}", "seed": args.seed, "commit": commit()}
     record |= {"versions": versions(), "device": device(), "targets": rows}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(record, indent=1) + "\n")
+    out = args.out or ROOT / "results" / "fuzz" / f"{args.only.replace(' ', '-') or 'fuzz'}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=1) + "\n")
     return int(any(r["failures"] for r in rows.values()))
 
 
