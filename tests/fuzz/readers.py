@@ -128,8 +128,8 @@ def _png_bomb(height: int, width: int) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
     packer = zlib.compressobj(9)
-    line, body = bytes(1 + -(-width // 8)), b""
-    for _ in range(min(height, 100_000)):
+    line, body = bytes(1 + min(width, 1 << 20) // 8), b""
+    for _ in range(min(height, (1 << 27) // len(line))):
         body += packer.compress(line)
     head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body + packer.flush()) + chunk(b"IEND", b"")
