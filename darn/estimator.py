@@ -30,6 +30,7 @@ from darn.errors import FormatError, InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import load_model, save_model
 from darn.runs import defaults
+from darn.runs.info import read_info
 from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
 from darn.training import compiling, fit
@@ -310,17 +311,15 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         model, info = load_model(path)
         if model.n_context:
             raise InputError(f"{Path(path)} models rows given a label: open it with darn.load")
-        params = info.get("estimator", {})
-        if not isinstance(params, dict) or not params.keys() <= cls().get_params().keys():
+        about = read_info(info, model)
+        if not about.estimator.keys() <= cls().get_params().keys():
             raise FormatError(f"{Path(path)} has estimator parameters that this darn does not know: upgrade darn")
-        new = cls(**params)
+        new = cls(**about.estimator)
         new.model_, new.n_features_in_ = model, model.n_x
-        columns = info.get("data", {}).get("columns")
-        if columns:
-            new.feature_names_in_ = np.array(columns, dtype=object)
-        new.recipe_ = Recipe.from_json(info["recipe"]) if "recipe" in info else Recipe()
-        made = info.get("training", {})
-        new.bound_, new.n_iter_ = made.get("valid_bound"), made.get("epochs")
+        if about.data.columns:
+            new.feature_names_in_ = np.array(about.data.columns, dtype=object)
+        new.recipe_ = about.recipe if "recipe" in info else Recipe()
+        new.bound_, new.n_iter_ = about.training.valid_bound, about.training.epochs
         return new
 
     # ------------------------------------------------------------ input

@@ -103,8 +103,7 @@ def forge(run):
     for key in ("name", "binarize"):
         info["data"][key] = nasty(key)
     info["made"] = {k: nasty(k) for k in ("command", "commit", "device")} | {"versions": {nasty("jax"): nasty("1")}}
-    info["data"] |= {"classes": [nasty("class")], "rows": [nasty("1")], "columns": [nasty("c")]}
-    info["training"] |= {"seconds": nasty("9"), "epoch": nasty("1")}
+    info["data"] |= {"classes": [nasty("class")], "columns": [nasty(f"c{j}") for j in range(model.n_x)]}
     save_model(path, model, info)
 
 

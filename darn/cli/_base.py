@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from darn.errors import DarnError
+from darn.jsonable import FieldError
 from darn.runs.fields import fields_of, parse_field, placeholder, show_field
-from darn.runs.jsonable import FieldError
 
 # argparse, not tyro: fields have their own notation ('80x12', '8/4/32'), and every error is one sentence.
 

@@ -75,7 +75,7 @@ def _sparse(model, args, context):
 def _label_context(run, label: str | None, n: int):
     import numpy as np
 
-    classes = run.info["data"].get("classes") or []
+    classes = list(run.about.data.classes or ())
     if label is not None and not classes:
         raise DarnError("this model was trained without --labels, so there is no class to choose")
     if run.model.n_context != len(classes):

@@ -10,12 +10,15 @@ from darn.data._load import load as load
 from darn.data._load import load_rows as load_rows
 from darn.data._load import names as names
 from darn.data._nearest import nearest as nearest
+from darn.data._notes import read_notes as read_notes
 from darn.data._record import record_atari as record_atari
 from darn.data._restore import check_restore as check_restore
 from darn.data._restore import restore as restore
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
+from darn.data._schema import Column as Column
 from darn.data._schema import Schema as Schema
+from darn.data._schema import check_columns as check_columns
 from darn.data._schema import is_missing as is_missing
 from darn.data._sheet import sheet as sheet
 from darn.data._sheet import square_shape as square_shape

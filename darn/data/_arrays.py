@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import io
+import math
+import os
 import re
+import tokenize
 import warnings
 import zipfile
 import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from darn.data._check import matrix
+from darn.data._limits import check_unpacked
 from darn.data._raw import SPLITS, WHOLE, Part, Raw
 from darn.data._rows import as_context
 from darn.errors import DarnError
-from darn.files import read_bytes
+from darn.files import open_input, read_bytes
 
 BROKEN = (
     OSError,
@@ -26,8 +31,14 @@ BROKEN = (
     zlib.error,
     NotImplementedError,
     SyntaxError,
+    TypeError,
+    OverflowError,
+    RuntimeError,
+    RecursionError,
+    tokenize.TokenError,
 )
 SUFFIXES = (".npy", ".npz")
+_LONGEST = 2**48  # of an axis: an array without bytes may claim any
 
 
 def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
@@ -35,12 +46,33 @@ def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns about headers written by Python 2
+            if not data.startswith(b"PK"):
+                _check_header(io.BytesIO(data), len(data))
+                return {WHOLE: np.asarray(np.load(io.BytesIO(data), allow_pickle=False))}
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                members = archive.infolist()
+                check_unpacked(sum(m.file_size for m in members), len(data), what)
+                for m in members:
+                    with archive.open(m) as f:
+                        _check_header(f, m.file_size)
             found = np.load(io.BytesIO(data), allow_pickle=False)
-            return {WHOLE: found} if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
+            return {k: found[k] for k in found.files}
     except BROKEN as e:
         if "allow_pickle" in str(e):
             raise DarnError(f"{what} holds Python objects, or is not a NumPy file: save it as numbers.") from None
         raise DarnError(f"{what} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
+
+
+def _check_header(f: IO[bytes], size: int) -> None:
+    """Refuses an array whose header promises other than what follows it; raises ValueError."""
+    version = np.lib.format.read_magic(f)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(f)
+    if dtype.hasobject:
+        raise ValueError("Python objects need allow_pickle")
+    declared, held = math.prod(shape) * dtype.itemsize, size - f.tell()
+    if declared != held or max(shape, default=0) > _LONGEST:
+        raise ValueError(f"the header says {declared} bytes of array, but there are {held}")
 
 
 def read_array(path: str | Path) -> np.ndarray:
@@ -51,6 +83,8 @@ def read_array(path: str | Path) -> np.ndarray:
 def map_array(path: Path) -> np.ndarray:
     """A memory-mapped .npy."""
     try:
+        with open_input(path) as f:
+            _check_header(f, os.fstat(f.fileno()).st_size)
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except BROKEN as e:
         raise DarnError(f"{path} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None

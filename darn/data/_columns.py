@@ -70,7 +70,7 @@ def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -
     if not len(X):
         raise DarnError(f"{what} has no rows below its header: give at least one.")
     X, _ = matrix(X, what, names)
-    part = Part(X, labels=None if label is None else np.array(found, dtype=str))
+    part = Part(X, labels=None if label is None else np.array(found, dtype=object))
     return Raw(what, {WHOLE: part}, columns=names, source=_source(path, text.layout))
 
 
@@ -92,7 +92,7 @@ def _words(table: Table, path: Path, what: str, labels, columns: Columns) -> Raw
     if not kept:
         raise DarnError(f"{what}: no column is left to model; drop fewer columns.")
     found = {
-        "labels": None if label is None else cells[:, label].astype(str),
+        "labels": None if label is None else cells[:, label],
         "weights": None if weigh is None else _weights(cells[:, weigh], names[weigh], what),
     }
     used, names = cells[:, kept], tuple(names[i] for i in kept)

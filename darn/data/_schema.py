@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from darn.data._labels import column_index, numbers_first, plain
-from darn.errors import DarnError
+from darn.data._limits import check_names
+from darn.errors import DarnError, FormatError
+from darn.jsonable import shown
 
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")  # how files say that a value is not there
 FEW = 20  # a column with at most this many different numbers is treated as categories
@@ -111,11 +112,12 @@ class Schema:
 
     def encode(self, names: Sequence[str], cells: np.ndarray, what: str) -> np.ndarray:
         """Bits of a table whose columns are found by name, in any order."""
-        lost = [c.name for c in self.columns if c.name not in names]
+        given, wanted = set(names), set(self.names)  # a table may have many columns
+        lost = [c.name for c in self.columns if c.name not in given]
         if lost:
             raise DarnError(f"{what} has no column {lost[0]!r}, which the model was trained with: add it.")
         check_unique(names, what)
-        words = {n: _words(cells[:, i]) for i, n in enumerate(names) if n in self.names}
+        words = {n: _words(cells[:, i]) for i, n in enumerate(names) if n in wanted}
         return np.concatenate([c.encode(words[c.name], what) for c in self.columns], axis=1)
 
     def decode(self, bits: np.ndarray, seed: int = 0) -> list[list[str]]:
@@ -127,10 +129,21 @@ class Schema:
     def to_json(self) -> list[dict]:
         return [asdict(c) for c in self.columns]
 
-    @staticmethod
-    def from_json(columns: list[dict]) -> Schema:
-        plain: list[dict[str, Any]] = [c | {"values": tuple(c["values"]), "edges": tuple(c["edges"])} for c in columns]
-        return Schema(tuple(Column(**c) for c in plain))
+
+def check_columns(columns: Sequence[Column]) -> None:
+    """Refuses columns of a file that `infer` never gives, since they could not be encoded or decoded."""
+    check_unique([c.name for c in columns], "the table of the model")
+    for c in columns:
+        edges = np.asarray(c.edges)
+        good = {
+            "bit": len(c.values) in (0, 2) and not c.edges,
+            "category": 2 <= len(c.values) <= MOST + 1 and not c.edges,
+            "number": len(c.values) <= 1 and 2 <= len(edges) <= BINS + 1 and 0 <= c.decimals <= 6,
+        }
+        if not good.get(c.kind) or len(set(c.values)) < len(c.values) or not np.isfinite(edges).all():
+            raise FormatError(f"the column {shown(c.name)} is not one that darn writes")
+        if c.edges and (np.diff(edges) <= 0).any():
+            raise FormatError(f"the edges of the column {shown(c.name)} are not in order")
 
 
 def check_unique(names: Sequence[str], what: str) -> None:
@@ -142,6 +155,7 @@ def check_unique(names: Sequence[str], what: str) -> None:
 
 def infer(names: Sequence[str], cells: np.ndarray, categorical: Sequence[str] | None, what: str) -> Schema:
     """Infers the schema of a table: None decides by the values; otherwise only the named columns are categories."""
+    check_names(names, what)
     chosen = None
     if categorical is not None:
         chosen = {column_index(w, tuple(names), len(names), what, option="categorical") for w in categorical}

@@ -16,6 +16,7 @@ from darn.data import _images, _text_table
 from darn.data._arrays import map_array
 from darn.data._check import check_bits, check_width, matrix
 from darn.data._load import load_rows, names
+from darn.data._notes import IMAGES
 from darn.data._schema import Schema
 from darn.data._table import PARQUET, is_table, parse_table
 from darn.data._table_notes import BITS, pack_notes, table_notes
@@ -23,7 +24,6 @@ from darn.data._tiles import cut, n_tiles
 from darn.errors import DarnError
 from darn.files import read_bytes
 
-IMAGES = (".png", ".pbm")  # formats that can be restored without loss
 TILE = (16, 16)  # for large images, if there is no model yet
 _CHUNK = 1 << 22  # values of an array that are read at once
 
@@ -114,7 +114,8 @@ def _words(path: Path, data: bytes, schema: Schema, delimiter: str | None) -> tu
             f"(drop = {binned[0]!r} in training)"
         )
     table = parse_table(path, data, what, delimiter)
-    if strange := [name for name in table.names if name not in schema.names]:
+    wanted = set(schema.names)
+    if strange := [name for name in table.names if name not in wanted]:
         raise DarnError(f"{what} has a column {strange[0]!r}, which the model was not trained with: leave it out")
     x = schema.encode(table.names, table.cells, what)
     known = dict(zip(schema.names, zip(*schema.decode(x)))) if len(x) else dict.fromkeys(schema.names, ())

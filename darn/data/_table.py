@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import numpy as np
 
 from darn.data import _text_table
 from darn.data._layout import Layout
+from darn.data._limits import check_cells, check_unpacked
 from darn.data._raw import WHOLE, Part, Raw, pick_split
 from darn.errors import DarnError
 from darn.files import read_bytes
@@ -84,7 +88,8 @@ def _parquet(data: bytes, what: str) -> Table:
     except ImportError:
         raise DarnError(f"{what}: reading Parquet needs polars: install it with `pip install polars`.") from None
     try:
-        frame = polars.read_parquet(io.BytesIO(data))
+        with _silent():
+            frame = _frame(polars, data, what)
         bits = [polars.col(c).cast(polars.Int8) for c in frame.columns if frame[c].dtype == polars.Boolean]
         frame = frame.with_columns(bits)
         columns = [
@@ -93,10 +98,39 @@ def _parquet(data: bytes, what: str) -> Table:
             else frame[c].cast(polars.String).fill_null("").to_list()
             for c in frame.columns
         ]
-    except Exception as e:
+    except DarnError:
+        raise
+    except (Exception, polars.exceptions.PanicException) as e:  # a panic of polars is no Exception
         raise DarnError(f"{what} is not a readable Parquet file: {' '.join(str(e).split())[:120]}.") from None
     names = tuple(frame.columns)
     return Table(names, _array(list(zip(*columns)), len(names)), Layout(head=Layout().line(names)))
+
+
+def _frame(polars, data: bytes, what: str):
+    """The table, if it is not much larger than its file."""
+    rows = polars.scan_parquet(io.BytesIO(data)).select(polars.len()).collect().item()
+    check_cells(rows * len(polars.read_parquet_schema(io.BytesIO(data))), len(data), what)
+    frame = polars.read_parquet(io.BytesIO(data))
+    check_unpacked(sum(_bytes(frame[c]) for c in frame.columns), len(data), what)
+    return frame
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without standard error, to which polars writes a stack trace for some damaged files."""
+    with open(os.devnull, "w") as nothing:
+        kept = os.dup(2)
+        os.dup2(nothing.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _bytes(column) -> int:
+    """The bytes of a column's cells, each counted as often as it occurs; text may be stored once for many cells."""
+    return int(column.str.len_bytes().sum() or 0) if str(column.dtype) in ("String", "Categorical") else 0
 
 
 def _array(rows: list, width: int) -> np.ndarray:

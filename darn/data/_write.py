@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,14 @@ def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
             f.write(Layout().line(header).encode())
             form = "%d" if np.issubdtype(values.dtype, np.integer) else "%.7g"
             np.savetxt(f, values, fmt=form, delimiter=",")
+
+
+def write_parts(path: str, parts: Iterable[np.ndarray], header: list[str]) -> None:
+    """Writes rows of 0 and 1 as .csv under a header, part by part."""
+    with atomic(path) as temporary, open(temporary, "wb") as f:
+        f.write(Layout().line(header).encode())
+        for x in parts:
+            np.savetxt(f, x, fmt="%d", delimiter=",")
 
 
 def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None, columns: list[str] | None) -> None:

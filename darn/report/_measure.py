@@ -1,7 +1,5 @@
 """What the report page shows of a run, as arrays: a model and its rows in, plain numbers out."""
 
-import json
-import math
 from dataclasses import dataclass, field
 
 import equinox as eqx
@@ -10,13 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.batching import map_rows, row_keys, rows_within
+from darn.errors import DarnError
+from darn.files import read_bytes
 from darn.inference import likelihood, sampling
 from darn.inference.code import lengths
 from darn.inference.likelihood import Likelihood
+from darn.jsonable import parse
 from darn.model import Stack
 from darn.nn import softplus
 from darn.report._recipe import About
 from darn.runs.folder import Run
+from darn.runs.info import MAX_JSON
+from darn.training import read_looks
 
 SAMPLES = 1000  # drawn to compare with the data column by column; the first of them are shown
 
@@ -57,27 +60,19 @@ def history(run: Run) -> list[dict]:
     """The lines of metrics.jsonl; none for a model file alone, or where a line is not as training writes it."""
     folder = run.path.parent if run.path.name == "model.safetensors" else run.path
     path = folder / "metrics.jsonl"
-    try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    except (OSError, ValueError, RecursionError):  # cut short by a full disk: the page does without
+    if not path.is_file():
         return []
-    about = About(run)
-    names = ["bound", "x_given_h"] + (["weighted"] if about.weighted else [])
-    by_layer = ["h"] + (["active"] if about.sparse else [])
-    return lines if all(_is_look(line, names, by_layer, run.model.n_layers) for line in lines) else []
-
-
-def _is_look(line, names, by_layer, n_layers: int) -> bool:
-    """Whether a line of metrics.jsonl has the numbers that the charts show."""
     try:
-        valid = line["valid"]
-        layers = [valid[name] for name in by_layer]
-        numbers = [line["epoch"], line["train"]["bound"], *(valid[name] for name in names)]
-        numbers += [v for layer in layers for v in layer]
-        right = all(isinstance(v, list) and len(v) == n_layers for v in layers)
-        return right and all(type(v) in (int, float) for v in numbers) and math.isfinite(line["epoch"])
-    except (KeyError, TypeError):
-        return False
+        lines = read_bytes(path, MAX_JSON).splitlines()
+        rows = [parse(line, "a line", MAX_JSON) for line in lines]
+        looks = read_looks(rows)
+    except DarnError:  # cut short by a full disk: the page does without
+        return []
+    about, L = About(run), run.model.n_layers
+    shapes = {"x_given_h": (), "h": (L,)} | ({"weighted": ()} if about.weighted else {})
+    shapes |= {"active": (L,)} if about.sparse else {}
+    right = all(name in v.valid and np.shape(v.valid[name]) == s for v in looks for name, s in shapes.items())
+    return rows if right else []
 
 
 @eqx.filter_jit

@@ -5,8 +5,9 @@ import typing
 from typing import Any
 
 from darn.config import LocalLayer, Window
-from darn.runs.jsonable import FieldError, check_values, optional
+from darn.jsonable import FieldError, optional
 from darn.runs.recipe import PARTS, part_of
+from darn.runs.values import check_values
 
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,13 @@ from jaxtyping import PRNGKeyArray
 from darn import data
 from darn.config import Architecture
 from darn.errors import DarnError, FormatError
-from darn.files import atomic
+from darn.files import atomic, read_bytes
+from darn.jsonable import FieldError, parse
 from darn.model import Stack
 from darn.model_file import load_model
 from darn.runs import defaults, pretrained
 from darn.runs.fields import fields_of, show_field
-from darn.runs.jsonable import FieldError
+from darn.runs.info import MAX_JSON, Info, read_info
 from darn.runs.lock import is_unused, locked
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, override
@@ -35,25 +37,27 @@ class Run:
 
     path: Path
     model: Stack
-    recipe: Recipe
-    info: dict  # "recipe", "data", "training", "made"
+    info: dict  # everything stored with the model
+    about: Info  # what darn knows of it, typed
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.about.recipe
 
     @property
     def shape(self) -> tuple[int, int] | None:
         """Rows and columns of an image, if the model is over images."""
-        shape = self.info["data"].get("shape")
-        return tuple(shape) if shape else None
+        return self.about.data.shape
 
     @property
     def columns(self) -> list[str] | None:
         """The names of the visible units, if they have names."""
-        return self.info["data"].get("columns")
+        return None if self.about.data.columns is None else list(self.about.data.columns)
 
     @property
     def schema(self) -> data.Schema | None:
         """How the columns of the model's table became units, if it was trained on one with categories."""
-        table = self.info["data"].get("table")
-        return data.Schema.from_json(table) if table else None
+        return self.about.data.schema
 
     @functools.cached_property
     def _all_data(self) -> data.Splits:
@@ -88,11 +92,11 @@ class Run:
         return rows
 
     def _own_rows(self, split: str) -> data.Rows:
-        options, known = self.recipe.data, self.info["data"]
+        options = self.recipe.data
         if not options.source:
             raise DarnError(f"{self.path} was saved without its data: name the rows to use")
         # The published sets are checked when read; a change of a user's file shows in its checksum only.
-        if options.source not in data.names() and self._all_data.sha256 != known.get("sha256"):
+        if options.source not in data.names() and self._all_data.sha256 != self.about.data.sha256:
             raise DarnError(
                 f"{options.source} has changed since the model was trained on it, so its test rows may be training "
                 "rows: restore that file, or score rows that you name (`darn eval RUN ROWS`, `Run.rows(source)`)"
@@ -107,7 +111,7 @@ class Run:
         return rows
 
     def _other_rows(self, source: str, split: str | None, delimiter: str | None = None) -> data.Rows:
-        options, classes = self.recipe.data, self.info["data"].get("classes")
+        options = self.recipe.data
         return data.load_rows(
             source,
             n=self.model.n_x,
@@ -116,7 +120,7 @@ class Run:
             threshold=options.threshold,
             seed=self.recipe.training.seed,
             labels=options.labels,
-            classes=tuple(classes) if classes else None,
+            classes=self.about.data.classes or None,
             columns=dataclasses.replace(_columns(self.recipe, self.schema), delimiter=delimiter),
         )
 
@@ -136,11 +140,8 @@ def load(path: str | Path) -> Run:
     if not path.exists():
         path = pretrained.find(str(path))
     model, info = load_model(path)
-    info = {"recipe": Recipe().replace(source="").to_json(), "data": {}} | info
-    if not all(isinstance(info[k], dict) for k in ("recipe", "data")):
-        raise FormatError(f"{path} carries a damaged recipe: it was not written by darn")
     try:
-        return Run(path, model, Recipe.from_json(info["recipe"]), info)
+        return Run(path, model, info, read_info(info, model))
     except DarnError as e:
         raise FormatError(f"{path}: {e}") from e
 
@@ -329,21 +330,21 @@ def _discard(out: Path, created: list[Path]) -> None:
 def _read_started(recipe: Recipe, out: Path) -> dict:
     """The recipe.json of the run in `out`, if it was started with this recipe."""
     saved = out / "recipe.json"
-    if not saved.exists():
+    if not os.path.lexists(saved):
         if out.exists():
             raise DarnError(f"{out} is not a run folder: there is no recipe.json in it to resume")
         raise DarnError(f"there is no run {out} to resume")
     try:
-        read = json.loads(saved.read_text())
-        before = {k: read[k] for k in ("recipe", "data", "made")}
-        if not all(isinstance(v, dict) for v in before.values()):
-            raise ValueError("not a run's recipe.json")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
-        raise DarnError(f"{saved} is damaged: start the run again in another folder") from e
+        read = parse(read_bytes(saved), "it", MAX_JSON)
+        if not isinstance(read, dict) or not {"recipe", "data", "made"} <= read.keys():
+            raise FormatError("it is not the recipe of a run")
+    except DarnError as e:
+        raise DarnError(f"{saved} is damaged ({e}): start the run again in another folder") from e
     try:
-        started = Recipe.from_json(before["recipe"])
+        started = read_info(read).recipe
     except DarnError as e:
         raise DarnError(f"{saved}: {e}") from e
+    before = {k: read[k] for k in ("recipe", "data", "made")}
     _check_same(recipe, started, out)
     return before
 

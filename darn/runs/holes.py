@@ -175,5 +175,5 @@ def _bits(cells: np.ndarray, gone: np.ndarray, n: int, path: str) -> np.ndarray:
 def _owners(run: Run) -> np.ndarray:
     """The column that each unit belongs to."""
     if run.schema is not None:
-        return np.repeat(run.schema.names, run.schema.groups)
-    return np.array(run.columns or [], dtype=str)
+        return np.repeat(np.array(run.schema.names, dtype=object), run.schema.groups)
+    return np.array(run.columns or [], dtype=object)

@@ -10,7 +10,7 @@ def table(run: Run, x: np.ndarray, context: np.ndarray | None = None, *, seed: i
     """Returns (column names, rows of texts) of sampled bits; the class, if one was given, is the last column."""
     assert run.schema is not None
     names, rows = list(run.schema.names), run.schema.decode(x, seed)
-    classes = run.info["data"].get("classes")
+    classes = run.about.data.classes
     if classes and context is not None:
         label = run.recipe.data.labels or ""
         names.append("label" if label.lstrip("-").isdigit() else label)
@@ -28,7 +28,7 @@ def copies(run: Run, x: np.ndarray) -> dict | None:
         splits = run.splits()
     except DarnError:
         return None
-    if splits.sha256 != run.info["data"].get("sha256") or not len(x):
+    if splits.sha256 != run.about.data.sha256 or not len(x):
         return None
     seen = {r.tobytes() for r in splits.train.values}
     fraction = lambda packed: float(np.mean([r.tobytes() in seen for r in packed]))  # noqa: E731
