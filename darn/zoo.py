@@ -17,8 +17,9 @@ from darn.layers import (
     AbstractBinaryLayer,
     CausalConv,
     Factorial,
+    Group,
+    Groups,
     LinearAutoregressive,
-    OneHot,
     Orders,
     symmetries,
 )
@@ -47,7 +48,7 @@ def build(
     mean=None,
     shape: tuple[int, int] | None = None,
     rarest: float = 1e-3,
-    groups: Sequence[int] | None = None,
+    groups: Sequence[Group] | None = None,
     key: PRNGKeyArray,
 ) -> Stack:
     """The stack that `arch` describes, with fresh weights.
@@ -59,7 +60,7 @@ def build(
         mean: The training rows' mean, where the visible biases start.
         shape: Rows and columns of the images that the rows are, for an architecture with local layers.
         rarest: The visible biases start no nearer to 0 or 1 than this.
-        groups: Sizes of adjacent groups of visible units of which exactly one is on (`OneHot`).
+        groups: Adjacent groups of visible units that spell one value each, as `Groups` takes them.
         key: Of the weights.
 
     Returns:
@@ -76,7 +77,7 @@ def build(
             raise DarnError(
                 f"visible {arch.visible} has no single order to settle groups in: choose linear, nade or factorial"
             )
-        model = eqx.tree_at(_visible_layer, model, OneHot(visible, groups))
+        model = eqx.tree_at(_visible_layer, model, Groups(visible, groups))
     if mean is None:
         return model
     # Constant columns would put the bias at infinity.

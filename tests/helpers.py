@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from darn.config import Architecture, LocalLayer, Window
-from darn.layers import NADE, CausalConv, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot, Orders, symmetries
+from darn.layers import NADE, CausalConv, EoNADE, Factorial, Groups, LinearAutoregressive, Mixture, Orders, symmetries
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh
 from darn.zoo import build
 
@@ -235,17 +235,21 @@ _LAYERS = {
     "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 3, 1)),
 }
 GROUPS = (3, 1, 2, 2)
+WORDS = ((5, False), 1, (4, True))  # 0..5 in three bits, a free bit, nothing or 0..4 in one and three
 _LAYERS |= {
-    "one-hot factorial": lambda n_c, key: OneHot(Factorial(8, n_c, key=key), GROUPS),
-    "one-hot linear": lambda n_c, key: OneHot(with_block(LinearAutoregressive(8, n_c, key=key), 3), GROUPS),
-    "one-hot nade": lambda n_c, key: OneHot(NADE(8, n_c, n_hidden=(4,), key=key), GROUPS),
-    "one-hot mixture": lambda n_c, key: OneHot(Mixture(8, n_c, n_components=3, key=key), GROUPS),
-    "one-hot grid": lambda n_c, key: OneHot(_over_grid(n_c, key, (2, 4, 1), 3, 2, 2, 1), GROUPS),
+    "one-hot factorial": lambda n_c, key: Groups(Factorial(8, n_c, key=key), GROUPS),
+    "one-hot linear": lambda n_c, key: Groups(with_block(LinearAutoregressive(8, n_c, key=key), 3), GROUPS),
+    "one-hot nade": lambda n_c, key: Groups(NADE(8, n_c, n_hidden=(4,), key=key), GROUPS),
+    "one-hot mixture": lambda n_c, key: Groups(Mixture(8, n_c, n_components=3, key=key), GROUPS),
+    "one-hot grid": lambda n_c, key: Groups(_over_grid(n_c, key, (2, 4, 1), 3, 2, 2, 1), GROUPS),
+    "words factorial": lambda n_c, key: Groups(Factorial(8, n_c, key=key), WORDS),
+    "words linear": lambda n_c, key: Groups(with_block(LinearAutoregressive(8, n_c, key=key), 3), WORDS),
+    "words and one-hot nade": lambda n_c, key: Groups(NADE(9, n_c, n_hidden=(4,), key=key), ((2, True), 3, (6, False))),
 }
 # Variants of a layer, named after a comma, only with a context: without one they take as long and show nothing new.
 LAYERS = {name: partial(f, 0) for name, f in _LAYERS.items() if "," not in name}
 LAYERS |= {f"{name} | c": partial(f, N_C) for name, f in _LAYERS.items()}
-ONE_HOT = [name for name in LAYERS if name.startswith("one-hot")]  # over valid rows alone
+GROUPED = [name for name in LAYERS if name.startswith(("one-hot", "words"))]  # over valid rows alone
 
 
 @lru_cache

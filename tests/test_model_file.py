@@ -22,7 +22,7 @@ import darn.nn
 from darn import Conditional, DarnError, Stack, Training, fit
 from darn.cli import main
 from darn.data import Rows
-from darn.layers import AbstractBinaryLayer, Factorial, OneHot
+from darn.layers import AbstractBinaryLayer, Factorial, Groups
 from darn.model_file import check, describe, load_model, rebuild, save_model
 from darn.nn import REGISTRY, AbstractMap, register, tuning_field
 
@@ -342,13 +342,24 @@ def test_forged_info(info, saved):
 
 
 def test_groups_must_sum_to_the_units():
-    model = Stack((Conditional(OneHot(Factorial(6), (3, 1, 2))),))
+    model = Stack((Conditional(Groups(Factorial(6), (3, 1, 2))),))
     structure, arrays = describe(model)
-    for groups in ([3, 1, 3], [6, 0], [7, -1], [], [2.0, 4], "6"):
+    for groups in (
+        [3, 1, 3],
+        [6, 0],
+        [7, -1],
+        [],
+        [2.0, 4],
+        "6",
+        [5, [1, 0]],
+        [4, [9, True]],
+        [5, [2**60, False]],
+        [[]],
+    ):
         with pytest.raises(DarnError):
             rebuild(changed(structure, *LAYER, "fields", "groups", to=groups), arrays)
     # One unit that is broadcast to six.
-    structure, arrays = describe(Stack((Conditional(OneHot(Factorial(1), (1,))),)))
+    structure, arrays = describe(Stack((Conditional(Groups(Factorial(1), (1,))),)))
     forged = changed(structure, *LAYER, "fields", "groups", to=[6])
     with pytest.raises(DarnError):
         rebuild(changed(forged, *LAYER, "fields", "n", to=6), arrays)

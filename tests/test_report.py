@@ -358,7 +358,7 @@ def test_responses_are_differences_of_means():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("LinearAutoregressive", "linear autoregressive"), ("EoNADE", "EoNADE"), ("OneHot", "one hot")]
+    ("name", "words"), [("LinearAutoregressive", "linear autoregressive"), ("EoNADE", "EoNADE"), ("OneTwo", "one two")]
 )
 def test_layers_in_words(name, words):
     assert kind_of(type(name, (), {})()) == words

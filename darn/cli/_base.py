@@ -10,9 +10,12 @@ from typing import Any
 
 from darn.errors import DarnError
 from darn.jsonable import FieldError
-from darn.runs.fields import fields_of, parse_field, placeholder, show_field
+from darn.runs.fields import fields_of, join_texts, parse_field, placeholder, show_field
 
 # argparse, not tyro: fields have their own notation ('80x12', '8/4/32'), and every error is one sentence.
+
+
+TUPLES = [f.name for f in fields_of("data") if f.type == tuple[str, ...]]  # each text of these is one entry
 
 
 class Commands:
@@ -74,7 +77,7 @@ def add_field(group, f: Field) -> None:
         more |= {"nargs": "?", "const": "true", "type": partial(_checked, f.name)}
     elif f.metadata["repeatable"]:
         more |= {"action": "append"}
-    default = "" if f.default is None else f" [{show_field(f.default)}]"
+    default = "" if f.default is None or f.name in TUPLES else f" [{show_field(f.default)}]"
     group.add_argument(f"--{f.name}", help=(f.metadata["help"] + default).replace("%", "%%"), **more)
     if "_" in f.name:
         group.add_argument(f"--{f.name.replace('_', '-')}", help=argparse.SUPPRESS, **more)
@@ -82,6 +85,16 @@ def add_field(group, f: Field) -> None:
 
 def _values(f: Field) -> str:
     return "{" + ",".join(f.metadata["choices"]) + "}" if f.metadata["choices"] else placeholder(f)
+
+
+def add_unseen(p) -> None:
+    """The option of commands that give rows of a table to a model."""
+    p.add_argument(
+        "--unseen",
+        choices=("error", "missing", "nearest"),
+        default="error",
+        help="what a category that no training row had counts as (default: error)",
+    )
 
 
 def add_delimiter(p) -> None:
@@ -101,7 +114,8 @@ def _checked(name: str, text: str) -> str:
 def given_fields(args) -> dict[str, Any]:
     """The recipe fields given on the command line; a repeated option becomes a list."""
     given = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
-    return {k: parse_field(k, ",".join(v) if isinstance(v, list) else v) for k, v in given.items()}
+    join = lambda k, v: join_texts(v) if k in TUPLES else ",".join(v)  # noqa: E731
+    return {k: parse_field(k, join(k, v) if isinstance(v, list) else v) for k, v in given.items()}
 
 
 def names_in(texts: list[str] | None) -> list[str] | None:

@@ -1,6 +1,6 @@
 """The commands `complete` and `models`."""
 
-from darn.cli._base import Commands, add_delimiter, at_least_one, check_seed, say, use_device
+from darn.cli._base import Commands, add_delimiter, add_unseen, at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
@@ -40,9 +40,9 @@ def complete(args) -> None:
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
     facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data.source, "n": args.n}
     if args.hide is None:
-        given = holes.read(run, args.data, args.every, args.delimiter)
+        given = holes.read(run, args.data, args.every, args.delimiter, args.unseen)
     else:
-        given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter)
+        given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter, args.unseen)
     x, mask, context = given.x, given.mask, given.context
     holed = mask.any(axis=1)  # complete rows are copied unchanged
     if not holed.any():
@@ -97,6 +97,7 @@ def register(add: Commands) -> None:
     )
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
     add_delimiter(p)
+    add_unseen(p)
     p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")
     p.add_argument("-n", type=int, default=1, help="completions of each row (default 1)")
     p.add_argument("--samples", type=int, default=100, help="importance samples per row (default 100)")

@@ -2,7 +2,7 @@
 
 import time
 
-from darn.cli._base import Commands, at_least_one, check_seed, say, use_device
+from darn.cli._base import Commands, add_unseen, at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
@@ -25,7 +25,8 @@ def evaluate(args) -> None:
     if rbm.is_rbm(args.model):
         return _evaluate_rbm(args, stored)
     run = load(args.model)
-    x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
+    rows = run.rows(args.data, args.split, unseen=args.unseen).take(slice(None, None, args.every))
+    x, context = scored_rows(rows)
     own = args.data in (None, run.recipe.data.source)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
     method = likelihood.method_for(run.model) if args.method == "auto" else args.method
@@ -35,7 +36,7 @@ def evaluate(args) -> None:
         options = {"context": context, "progress": bar.update}
         if method == "importance":
             options |= {"n_samples": args.samples, "repeats": args.repeats, "seed": args.seed}
-        found = getattr(likelihood, method)(run.model, x, **options)
+        found = getattr(likelihood, method)(run.model, x, **options).with_density(rows.log_density)
     comparable = own and split == "test" and args.every == 1
     facts = {
         "model": str(args.model),
@@ -52,8 +53,10 @@ def evaluate(args) -> None:
         "command": provenance.command(),
         "seed": args.seed,
     }
+    if rows.log_density is not None:
+        facts["log_density"] = float(rows.log_density.mean())
     if args.baselines:
-        facts["baselines"] = _baselines(run, x)
+        facts["baselines"] = {k: v - facts.get("log_density", 0.0) for k, v in _baselines(run, x).items()}
     if args.per_row:
         write_table(args.per_row, found.log_p, ["log_p"])
     if stored is not None:
@@ -118,6 +121,9 @@ def _eval_lines(facts, found):
         yield "  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items())
         yield f"  ESS      {found.ess.mean():10.1f} of {found.n_samples:,} samples (least {found.ess.min():.1f})"
     yield f"  bound    {found.bound:10.3f} nats  expected description length, an upper bound on -log p"
+    if (density := facts.get("log_density")) is not None:
+        cells = f"{found.nll + density:.3f} nats choose cells"
+        yield f"  numbers  {-density:10.3f} nats of -log p are the densities of numbers within their cells; {cells}"
     if facts["paper_nll"] is not None:
         bound = f" (bound {facts['paper_bound']})" if facts["paper_bound"] else ""
         yield f"  paper    {facts['paper_nll']:10.3f} nats{bound}"
@@ -141,6 +147,7 @@ def register(add: Commands) -> None:
     p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
     p.add_argument("data", nargs="?", help="rows to score (default: the test rows of the model's own data)")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    add_unseen(p)
     p.add_argument("--samples", type=int, default=1000, help="importance samples per row (default 1000)")
     p.add_argument("--repeats", type=int, default=10, help="repeats of the estimate (default 10)")
     p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")

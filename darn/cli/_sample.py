@@ -3,7 +3,7 @@
 import sys
 import time
 
-from darn.cli._base import Commands, add_delimiter, check_different, check_seed, say, use_device
+from darn.cli._base import Commands, add_delimiter, add_unseen, check_different, check_seed, say, use_device
 from darn.errors import DarnError
 
 
@@ -107,7 +107,7 @@ def encode(args) -> None:
         raise DarnError(
             "this model has no stochastic hidden layer (it was trained with --n_h ''), so rows have no code"
         )
-    x, context = scored_rows(run.rows(args.data, args.split, delimiter=args.delimiter))
+    x, context = scored_rows(run.rows(args.data, args.split, delimiter=args.delimiter, unseen=args.unseen))
     code = sampling.encode(run.model, x, context=context, seed=args.seed)
     header = [f"h{l + 1}_{j + 1}" for l, n in enumerate(run.model.n_h) for j in range(n)]
     write_table(args.out, np.concatenate(code.q if args.probabilities else code.h, axis=1), header)
@@ -150,6 +150,7 @@ def register(add: Commands) -> None:
     p.add_argument("data", nargs="?", help="rows to encode; default: the test rows of the model's own data")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
     add_delimiter(p)
+    add_unseen(p)
     p.add_argument("--out", required=True, metavar="FILE", help="FILE.npy or FILE.csv: all layers side by side")
     p.add_argument("--probabilities", action="store_true", help="write q(h=1 | below) instead of bits")
     p.add_argument("--seed", type=int, help="sample the code from q(h|x) instead of taking the most probable one")

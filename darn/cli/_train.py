@@ -16,7 +16,7 @@ from darn.runs.recipe import PARTS, Recipe, override
 if TYPE_CHECKING:
     from darn.data import Splits
 
-TABLE = ("categorical", "drop", "weights")  # fields that are about a table's columns
+TABLE = ("categorical", "column", "drop", "weights")  # fields that are about a table's columns
 
 
 def recipes(args) -> None:
@@ -44,7 +44,8 @@ def data_sets(args) -> None:
             rows = " / ".join(map(str, s["rows"]))
             lines.append(f"{s['name']:32} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
         return say(args, sets, *lines, f"data folder: {data.data_dir()} (set DARN_DATA to use another)")
-    columns = data.Columns(**{name: given_fields(args).get(name) for name in TABLE})
+    given = given_fields(args)
+    columns = data.Columns(**{name: given[name] for name in TABLE if name in given})
     splits = data.load(args.name, binarize=args.binarize, labels=args.labels, columns=columns)
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
     facts = {
@@ -61,12 +62,14 @@ def data_sets(args) -> None:
     lines = [f"{k:10} {short(v)}" for k, v in facts.items()]
     if splits.schema is not None:
         facts["table"] = {c.name: c.describe() for c in splits.schema.columns}
-        lines += [f"  {name:16} {what}" for name, what in facts["table"].items()]
+        lines += splits.schema.statement()
     return say(args, facts, *lines)
 
 
 def train(args) -> int:
     out, recipe, splits = asked_recipe(args, "")
+    if splits is not None and splits.schema is not None and not (args.quiet or args.json):
+        print("columns:", *splits.schema.statement(), sep="\n", flush=True)
     use_device(args)
     from darn.inference import code
     from darn.runs import folder

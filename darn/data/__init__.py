@@ -4,6 +4,10 @@ from darn.data._arrays import read_array as read_array
 from darn.data._atari import GAMES as GAMES
 from darn.data._columns import Columns as Columns
 from darn.data._columns import listed as listed
+from darn.data._frame import Form as Form
+from darn.data._frame import read_frame as read_frame
+from darn.data._frame import usual_tag as usual_tag
+from darn.data._infer import infer as infer
 from darn.data._layout import Layout as Layout
 from darn.data._load import describe as describe
 from darn.data._load import load as load
@@ -16,9 +20,8 @@ from darn.data._restore import check_restore as check_restore
 from darn.data._restore import restore as restore
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
-from darn.data._schema import Column as Column
+from darn.data._schema import UNSEEN as UNSEEN
 from darn.data._schema import Schema as Schema
-from darn.data._schema import check_columns as check_columns
 from darn.data._schema import is_missing as is_missing
 from darn.data._sheet import sheet as sheet
 from darn.data._sheet import square_shape as square_shape

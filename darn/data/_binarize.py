@@ -70,7 +70,7 @@ def to_rows(part: Part, split: str, full: int | None, binarize: str | None, thre
         values = pack(X / float(full) >= threshold)
     else:
         values = draw(X, full, split, seed)
-    return Rows(values, n, grey, part.context, part.labels, part.weights)
+    return Rows(values, n, grey, part.context, part.labels, part.weights, part.log_density)
 
 
 def draw(X: np.ndarray, full: int, split: str, seed: int) -> np.ndarray:

@@ -106,18 +106,18 @@ def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | No
 
 
 def _words(path: Path, data: bytes, schema: Schema, delimiter: str | None) -> tuple[np.ndarray, dict, str]:
-    what, binned = str(path), [c.name for c in schema.columns if c.kind == "number"]
-    if binned:
+    what, lossy = str(path), [c.name for c in schema.columns if not c.exact]
+    if lossy:
         raise DarnError(
-            f"the model stores only the bins of the numbers in column {binned[0]!r}, so they could not be restored: "
-            f"train a model with all such columns among its categorical ones, or leave the column out of the table "
-            f"(drop = {binned[0]!r} in training)"
+            f"the model does not determine the numbers, dates or texts in column {', '.join(map(repr, lossy))}, so "
+            "they could not be restored: train a model in which each is a category, or leave them out of the table "
+            f"(drop = {lossy[0]!r} in training)"
         )
     table = parse_table(path, data, what, delimiter)
     wanted = set(schema.names)
     if strange := [name for name in table.names if name not in wanted]:
         raise DarnError(f"{what} has a column {strange[0]!r}, which the model was not trained with: leave it out")
-    x = schema.encode(table.names, table.cells, what)
+    x = schema.encode(table.names, table.cells, what).bits
     known = dict(zip(schema.names, zip(*schema.decode(x)))) if len(x) else dict.fromkeys(schema.names, ())
     notes = table_notes(table, [known[name] for name in table.names]) | {"columns": list(table.names)}
     return x, {"table": notes}, f"cells {table.layout.described}"

@@ -1,7 +1,7 @@
 """-log p(x): exactly by enumerating the code, or by importance sampling, Eq. (16); streaming, per row."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import equinox as eqx
 import jax
@@ -48,6 +48,17 @@ class Likelihood:
         """Half-width of the interval from the choice of rows."""
         n = len(self.log_p)
         return float(1.96 * np.std(self.log_p, dtype=np.float64, ddof=1) / n**0.5) if n > 1 else math.inf
+
+    def with_density(self, log_density: np.ndarray | None) -> "Likelihood":
+        """The likelihood of a table's values: of their bits, and of the numbers within the cells that the bits choose.
+
+        Args:
+            log_density: (N,) log p(values | bits), `darn.data.Rows.log_density`; None if the bits determine them.
+        """
+        if log_density is None:
+            return self
+        at = {s: v - float(np.mean(log_density)) for s, v in self.at.items()}
+        return replace(self, log_p=self.log_p + log_density, row_bound=self.row_bound - log_density, at=at)
 
     def summary(self) -> dict:
         """Plain numbers, for JSON."""

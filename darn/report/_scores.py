@@ -176,7 +176,8 @@ def _blame(s, costs, order, total) -> list | None:
     if schema is None or costs is None:
         return None
     table = read_split(s.run, s.split)
-    each = np.add.reduceat(costs, np.cumsum((0, *schema.groups[:-1])), axis=1)  # of a column's units
+    owner = np.repeat(np.arange(len(schema.names)), schema.sizes)
+    each = costs @ (owner[:, None] == np.arange(len(schema.names))[None])  # of a column's units
     rows = []
     for i in order:
         worst = [j for j in np.argsort(-each[i])[:3] if each[i, j] > 0]

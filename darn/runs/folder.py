@@ -67,7 +67,14 @@ class Run:
         """The data that the model was trained on; read once."""
         return limit(self._all_data, self.recipe)
 
-    def rows(self, source: str | None = None, split: str | None = None, *, delimiter: str | None = None) -> data.Rows:
+    def rows(
+        self,
+        source: str | None = None,
+        split: str | None = None,
+        *,
+        delimiter: str | None = None,
+        unseen: str = "error",
+    ) -> data.Rows:
         """Rows to score or encode.
 
         Args:
@@ -75,6 +82,7 @@ class Run:
             split: "train", "valid" or "test". Default: the test rows of the model's own data or of a known set, and
                 all rows of a file.
             delimiter: Between the cells of a text table; None detects it.
+            unseen: What a text of a table that no training row had counts as: "error", "missing" or "nearest".
 
         Returns:
             Rows as wide as the model, with the context it was trained with.
@@ -82,7 +90,7 @@ class Run:
         Raises:
             DarnError: The rows do not suit the model, or its own data have changed.
         """
-        rows = self._own_rows(split or "test") if source is None else self._other_rows(source, split, delimiter)
+        rows = self._own_rows(split or "test") if source is None else self._other_rows(source, split, delimiter, unseen)
         given = 0 if rows.context is None else rows.context.shape[1]
         if given != self.model.n_context:
             raise DarnError(
@@ -110,7 +118,9 @@ class Run:
             raise DarnError(f"{options.source} has {rows.n} columns, but the model has {self.model.n_x}")
         return rows
 
-    def _other_rows(self, source: str, split: str | None, delimiter: str | None = None) -> data.Rows:
+    def _other_rows(
+        self, source: str, split: str | None, delimiter: str | None = None, unseen: str = "error"
+    ) -> data.Rows:
         options = self.recipe.data
         return data.load_rows(
             source,
@@ -121,7 +131,7 @@ class Run:
             seed=self.recipe.training.seed,
             labels=options.labels,
             classes=self.about.data.classes or None,
-            columns=dataclasses.replace(_columns(self.recipe, self.schema), delimiter=delimiter),
+            columns=dataclasses.replace(_columns(self.recipe, self.schema), delimiter=delimiter, unseen=unseen),
         )
 
 
@@ -197,7 +207,7 @@ def sized(recipe: Recipe, given: Mapping[str, Any], splits: data.Splits) -> Reci
 
 def _columns(recipe: Recipe, schema: data.Schema | None) -> data.Columns:
     options = recipe.data
-    columns = data.Columns(options.categorical, options.drop, options.weights, delimiter=options.delimiter)
+    columns = data.Columns(options.categorical, options.drop, options.weights, options.delimiter, column=options.column)
     return columns if schema is None else dataclasses.replace(columns, schema=schema)
 
 

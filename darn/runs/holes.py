@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from darn.data import (
-    Schema,
     Table,
     is_missing,
     is_table,
@@ -57,7 +56,15 @@ def hidden_units(run: Run, what: str | Sequence[str]) -> np.ndarray:
     return mask
 
 
-def hide(run: Run, source: str | None, split: str | None, every: int, what: str, delimiter: str | None = None) -> Holes:
+def hide(
+    run: Run,
+    source: str | None,
+    split: str | None,
+    every: int,
+    what: str,
+    delimiter: str | None = None,
+    unseen: str = "error",
+) -> Holes:
     """Complete rows with the same units hidden in each.
 
     Args:
@@ -67,8 +74,9 @@ def hide(run: Run, source: str | None, split: str | None, every: int, what: str,
         every: 1 for all rows, k for every k-th.
         what: half of an image ("lower", "upper", "left", "right") or columns by name.
         delimiter: between the cells of a text table; None detects it.
+        unseen: what a text that no training row had counts as.
     """
-    rows = run.rows(source, split, delimiter=delimiter).take(slice(None, None, every))
+    rows = run.rows(source, split, delimiter=delimiter, unseen=unseen).take(slice(None, None, every))
     x, context = scored_rows(rows)
     units = hidden_units(run, what)
     path = run.recipe.data.source if source is None else source
@@ -83,7 +91,7 @@ def hide(run: Run, source: str | None, split: str | None, every: int, what: str,
     return replace(holes, table=table, cells=np.tile([n in gone for n in table.names], (len(table), 1)))
 
 
-def read(run: Run, path: str, every: int, delimiter: str | None = None) -> Holes:
+def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: str = "error") -> Holes:
     """Reads a file with missing values: empty cells of a table, NaN in an array.
 
     Args:
@@ -91,6 +99,7 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None) -> Holes
         path: a .npy, or a table.
         every: 1 for all rows, k for every k-th.
         delimiter: between the cells of a text table; None detects it.
+        unseen: what a text that no training row had counts as; the cell itself is kept in any case.
     """
     if run.model.n_context:
         raise DarnError("this model needs a label for every row: complete its rows from Python")
@@ -105,22 +114,11 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None) -> Holes
         x = _bits(table.cells, gone, run.model.n_x, path)
         return Holes(x, gone, table=table, cells=gone)
     schema = run.schema
-    if lost := [n for n in schema.names if n not in table.names]:
-        raise DarnError(f"{path} has no column {lost[0]!r}: leave its cells empty where they are unknown")
-    parts, masks = [], []
-    for c in schema.columns:
-        j = table.names.index(c.name)
-        words, holes = table.cells[:, j], gone[:, j]
-        bits = np.zeros((len(words), len(c.units)), np.float32)
-        if (~holes).any():
-            bits[~holes] = Schema((c,)).encode([c.name], words[~holes, None], path)
-        missing = np.repeat(holes[:, None], len(c.units), axis=1)
-        if "" in c.values:  # a missing value must not be completed by "missing"
-            missing[:, -1] = False
-        parts.append(bits)
-        masks.append(missing)
-    modelled = np.isin(table.names, schema.names)  # other columns are copied, with their missing values
-    return Holes(np.concatenate(parts, axis=1), np.concatenate(masks, axis=1), None, table, gone & modelled)
+    if lost := [n for n in schema.modelled if n not in table.names]:
+        raise DarnError(f"{path} has no column {', '.join(map(repr, lost))}: leave cells empty where they are unknown")
+    found = schema.encode(table.names, table.cells, path, unseen=unseen, holes=True)
+    modelled = np.isin(table.names, schema.modelled)  # other columns are copied, with their missing values
+    return Holes(found.bits.astype(np.float32), found.unknown, None, table, gone & modelled)
 
 
 def write(run: Run, out: str, x: np.ndarray, holes: Holes, seed: int) -> None:
@@ -175,5 +173,5 @@ def _bits(cells: np.ndarray, gone: np.ndarray, n: int, path: str) -> np.ndarray:
 def _owners(run: Run) -> np.ndarray:
     """The column that each unit belongs to."""
     if run.schema is not None:
-        return np.repeat(np.array(run.schema.names, dtype=object), run.schema.groups)
+        return np.repeat(np.array(run.schema.names, dtype=object), run.schema.sizes)
     return np.array(run.columns or [], dtype=object)

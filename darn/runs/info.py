@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from darn.data import Column, Schema, check_columns
+from darn.data import Schema
 from darn.errors import DarnError, FormatError
 from darn.jsonable import decode
 from darn.model import Stack
@@ -24,12 +25,12 @@ class DataInfo:
     shape: tuple[int, int] | None = None  # rows and columns of an image
     columns: tuple[str, ...] | None = None  # names of the visible units
     classes: tuple[str, ...] | None = None
-    table: tuple[Column, ...] | None = None  # how a table's columns became units
+    table: tuple[Any, ...] | None = None  # how a table's columns became units, as `Schema.from_json` takes them
     binarize: str | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema | None:
-        return Schema(self.table) if self.table else None
+        return Schema.from_json(self.table) if self.table else None
 
 
 @dataclass(frozen=True)
@@ -77,20 +78,19 @@ def read_info(found: Mapping[str, Any], model: Stack | None = None) -> Info:
         recipe = Recipe.from_json(found["recipe"]) if "recipe" in found else Info().recipe
         rest = decode(Info, {k: v for k, v in found.items() if k != "recipe"}, "the info", strict=False)
         info = Info(recipe, rest.data, rest.training, rest.made, rest.estimator)
-        if info.data.table is not None:
-            check_columns(info.data.table)
+        schema = info.data.schema
     except DarnError as e:
         raise FormatError(f"{e}; darn did not write this") from e
     if model is not None:
-        _check_fit(info.data, model)
+        _check_fit(info.data, schema, model)
     return info
 
 
-def _check_fit(data: DataInfo, model: Stack) -> None:
+def _check_fit(data: DataInfo, schema: Schema | None, model: Stack) -> None:
     wrong = {
         "shape": data.shape is not None and (min(data.shape) < 1 or data.shape[0] * data.shape[1] != model.n_x),
         "columns": data.columns is not None and len(data.columns) != model.n_x,
-        "table": data.table is not None and sum(Schema(data.table).groups) != model.n_x,
+        "table": schema is not None and sum(schema.sizes) != model.n_x,
         "classes": data.classes is not None and len(data.classes) > model.n_context > 0,
     }
     for name, is_wrong in wrong.items():

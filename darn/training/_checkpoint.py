@@ -42,7 +42,7 @@ def load_checkpoint(path: str | Path, like: Any) -> Any:
     if not fits:
         raise DarnError(f"{path} is the checkpoint of another model: resume with the settings it was started with")
     found = checksum(FORMAT, head["host"], arrays)
-    if head.get("sha256", found) != found:
+    if head.get("sha256") != found:
         raise DarnError(f"{path} does not match its checksum: start the run again from the beginning")
     return jax.tree.unflatten(structure, jax.device_put([arrays[k] for k in names]))
 
