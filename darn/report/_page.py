@@ -16,7 +16,8 @@ def page(path: str | Path, out: str | Path | None = None, *, progress=None, **op
         path: A run folder, a model file or the name of a pretrained model.
         out: The file to write; by default report.html in the run folder, or the model file's name with .html.
         progress: A tqdm-like bar that counts scored rows.
-        **options: `split`, `limit` (rows scored at most), `n_samples` and `repeats` of the importance sampling, `seed`.
+        **options: `split`, `limit` (rows scored at most), `seed`; `precision`, or `n_samples` and `repeats`, of the
+            importance sampling.
 
     Returns:
         The headline figures, and the file as "out".
