@@ -11,6 +11,7 @@ from . import report as report
 from . import runs as runs
 from . import training as training
 from . import zoo as zoo
+from .cache import use_cache as use_cache
 from .config import Architecture as Architecture
 from .config import DataOptions as DataOptions
 from .config import LocalLayer as LocalLayer

@@ -5,6 +5,7 @@ import os
 from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["DARN_CACHE"] = "off"  # every test compiles what it runs, and leaves the user's folders alone
 # Most of the time goes into compiling programs that run for a moment.
 # `XLA_FLAGS= pytest` optimises them in full.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -255,6 +255,12 @@ BAD_USE = {
     "per-row ending": (lambda r, d: ["eval", r, "--per-row", "a.txt"], ["a.txt", ".npy or .csv"]),
     "no samples": (lambda r, d: ["eval", r, "--samples", "0"], ["--samples", "at least 1"]),
     "every none": (lambda r, d: ["eval", r, "--every", "0"], ["--every"]),
+    "no precision": (lambda r, d: ["eval", r, "--precision", "0"], ["--precision", "positive", "not 0"]),
+    "precision and samples": (
+        lambda r, d: ["report", r, "--precision", "0.1", "--samples", "5"],
+        ["leave out --precision or --samples"],
+    ),
+    "repeats of nothing": (lambda r, d: ["eval", r, "--repeats", "5"], ["--repeats", "--samples"]),
     "not whole": (lambda r, d: ["eval", r, "--repeats", "x"], ["--repeats", "'x'"]),
     "no split": (lambda r, d: ["eval", r, "--split", "tset"], ["--split", "did you mean test?"]),
     "no GPU": (lambda r, d: ["eval", r, "--device", "gpu"], ["no GPU"]),

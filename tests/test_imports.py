@@ -11,7 +11,7 @@ ROOT = Path(darn.__file__).parent
 # Every room has a storey; an import goes downwards, or stays within its room.
 STOREYS = [
     {"errors"},
-    {"files", "config", "jsonable"},
+    {"files", "config", "jsonable", "cache"},
     {"data"},
     {"batching", "random", "gradients"},
     {"nn"},

@@ -198,7 +198,7 @@ def test_a_failed_start_leaves_nothing(recipe, tmp_path, monkeypatch):
     def failing(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folder, "fit", failing)
+    monkeypatch.setattr("darn.training.fit", failing)
     (tmp_path / "mine").mkdir()
     for out in ("new/deep", "mine"):
         with pytest.raises(KeyboardInterrupt):

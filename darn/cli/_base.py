@@ -8,6 +8,7 @@ from dataclasses import Field
 from functools import partial
 from typing import Any
 
+from darn.cache import use_cache
 from darn.errors import DarnError
 from darn.jsonable import FieldError
 from darn.runs.fields import fields_of, join_texts, parse_field, placeholder, show_field
@@ -51,10 +52,13 @@ class Commands:
         group = p.add_argument_group("computing")
         group.add_argument("--device", choices=("cpu", "gpu"), help="where to compute (default: a GPU if there is one)")
         group.add_argument(
-            "--precision",
+            "--matmul",
             choices=("default", "highest"),
             default="default",
-            help="of matrix products on a GPU (default: default)",
+            help="the precision of matrix products on a GPU (default: default)",
+        )
+        group.add_argument(
+            "--no-cache", action="store_true", help="compile anew, without the cache of compiled programs (DARN_CACHE)"
         )
 
     def fields(self, p):
@@ -152,6 +156,34 @@ def at_least_one(args, *names: str) -> None:
             raise DarnError(f"-{'-' * (len(name) > 1)}{name} must be at least 1, not {value}")
 
 
+def add_precision(p, repeats: int) -> None:
+    """The options of commands that estimate a likelihood: to a precision, or with a fixed number of samples."""
+    p.add_argument(
+        "--precision", type=float, metavar="NATS", help="of -log p: each row gets the samples it needs (default 0.01)"
+    )
+    p.add_argument("--samples", type=int, help="importance samples for every row, instead of a precision")
+    p.add_argument("--repeats", type=int, help=f"repeats of the estimate with --samples (default {repeats})")
+    p.set_defaults(default_repeats=repeats)
+    p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
+
+
+def precision_of(args) -> dict:
+    """What `likelihood.evaluate` is told by the options of `add_precision`."""
+    at_least_one(args, "samples", "repeats")
+    check_seed(args)
+    if args.samples is not None:
+        if args.precision is not None:
+            raise DarnError("--precision chooses the samples of every row: leave out --precision or --samples")
+        return {"n_samples": args.samples, "repeats": args.repeats or args.default_repeats}
+    if args.repeats is not None:
+        raise DarnError("--repeats repeats an estimate with --samples: give both, or a --precision")
+    if args.precision is None:
+        return {}
+    if not 0 < args.precision < math.inf:
+        raise DarnError(f"--precision must be a positive number of nats, not {args.precision:g}")
+    return {"precision": args.precision}
+
+
 def check_seed(args) -> None:
     """Refuses a seed that does not fit into a 32-bit integer."""
     if args.seed is not None and not 0 <= args.seed < 2**31:
@@ -166,10 +198,12 @@ def check_different(*outputs: str | None) -> None:
 
 
 def use_device(args) -> None:
-    """Chooses the platform before JAX looks for one."""
+    """Chooses the platform before JAX looks for one, and turns on the cache of compiled programs."""
     import jax
 
-    if args.precision == "highest":
+    if not args.no_cache:
+        use_cache()
+    if args.matmul == "highest":
         jax.config.update("jax_default_matmul_precision", "highest")
     if args.device == "cpu":
         jax.config.update("jax_platforms", "cpu")

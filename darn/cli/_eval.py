@@ -2,13 +2,13 @@
 
 import time
 
-from darn.cli._base import Commands, add_unseen, at_least_one, check_seed, say, use_device
+from darn.cli._base import Commands, add_precision, add_unseen, at_least_one, precision_of, say, use_device
 from darn.errors import DarnError
 
 
 def evaluate(args) -> None:
-    at_least_one(args, "samples", "repeats", "every")
-    check_seed(args)
+    at_least_one(args, "every")
+    precision_of(args)
     from darn.data import TABLES, check_output, write_table
 
     check_output(args.per_row, TABLES)
@@ -30,12 +30,13 @@ def evaluate(args) -> None:
     own = args.data in (None, run.recipe.data.source)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
     method = likelihood.method_for(run.model) if args.method == "auto" else args.method
-    passes = len(x) * (1 if method == "exact" else args.repeats)
+    precision = precision_of(args) if method == "importance" else {}
+    passes = len(x) * precision.get("repeats", 1)
     began = time.monotonic()
     with tqdm(total=passes, desc="scoring", unit=" rows", disable=None) as bar:
         options = {"context": context, "progress": bar.update}
         if method == "importance":
-            options |= {"n_samples": args.samples, "repeats": args.repeats, "seed": args.seed}
+            options |= precision | {"seed": args.seed}
         found = getattr(likelihood, method)(run.model, x, **options).with_density(rows.log_density)
     comparable = own and split == "test" and args.every == 1
     facts = {
@@ -73,8 +74,8 @@ def _evaluate_rbm(args, stored: dict | None) -> None:
     from darn.paper.results import quick_line
     from darn.paper.scoring import score_rbm
 
-    chains = 100 if args.quick else args.samples
-    found = score_rbm(args.model, chains, args.samples, every=args.every, seed=args.seed)
+    steps = args.samples or 1000
+    found = score_rbm(args.model, 100 if args.quick else steps, steps, every=args.every, seed=args.seed)
     lines = [f"  -log p   {found['nll']:10.3f} nats  ± {found['nll_ci95']:.3f} (95%, {found['method']})"]
     if stored is not None:
         found["stored"] = stored
@@ -87,7 +88,7 @@ def _quick(args) -> dict | None:
     from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES, quick_of
 
     stored = quick_of(args.model)
-    args.every, args.samples, args.repeats = QUICK_EVERY, QUICK_SAMPLES, 1
+    args.every, args.samples, args.repeats, args.precision = QUICK_EVERY, QUICK_SAMPLES, 1, None
     if stored:
         args.seed = stored["seed"]
         if args.method == "auto":
@@ -116,10 +117,13 @@ def _eval_lines(facts, found):
     if found.method == "exact":
         yield f"  -log p   {found.nll:10.3f} nats  exact sum{among}"
     else:
-        how = f"{found.n_samples:,} samples x {found.repeats}"
+        how = f"{found.n_samples:,} samples " + ("a row" if found.drawn is not None else f"x {found.repeats}")
         yield f"  -log p   {found.nll:10.3f} nats  ± {found.nll_ci95:.3f} (95%, importance sampling, {how}){among}"
-        yield "  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items())
+        if found.at:
+            yield "  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items())
         yield f"  ESS      {found.ess.mean():10.1f} of {found.n_samples:,} samples (least {found.ess.min():.1f})"
+        if found.unsettled:
+            yield f"  rows that need more samples than the limit, their -log p perhaps too high: {found.unsettled:,}"
     yield f"  bound    {found.bound:10.3f} nats  expected description length, an upper bound on -log p"
     if (density := facts.get("log_density")) is not None:
         cells = f"{found.nll + density:.3f} nats choose cells"
@@ -148,9 +152,7 @@ def register(add: Commands) -> None:
     p.add_argument("data", nargs="?", help="rows to score (default: the test rows of the model's own data)")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
     add_unseen(p)
-    p.add_argument("--samples", type=int, default=1000, help="importance samples per row (default 1000)")
-    p.add_argument("--repeats", type=int, default=10, help="repeats of the estimate (default 10)")
-    p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
+    add_precision(p, repeats=10)
     p.add_argument(
         "--quick", action="store_true", help="every 10th row, 1,000 samples, the stored seed: minutes on a CPU"
     )
@@ -159,7 +161,7 @@ def register(add: Commands) -> None:
         "--method",
         choices=("auto", "exact", "importance"),
         default="auto",
-        help="auto, the default: exact up to 16 units",
+        help="auto, the default: exact up to 16 units, fewer under a NADE",
     )
     p.add_argument("--per-row", metavar="OUT.npy", help="write log p of every row, nats")
     p.add_argument("--baselines", action="store_true", help="also score independent Bernoullis and a mixture")

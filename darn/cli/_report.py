@@ -1,17 +1,16 @@
 """The commands `report` and `compare`: what a run learned, as one HTML file."""
 
-from darn.cli._base import Commands, at_least_one, check_seed, say, use_device
+from darn.cli._base import Commands, add_precision, at_least_one, precision_of, say, use_device
 
 
 def _options(args) -> dict:
-    at_least_one(args, "rows", "samples", "repeats")
-    check_seed(args)
+    at_least_one(args, "rows")
+    precision = precision_of(args)
     from darn.data import PAGES, check_output
 
     check_output(args.out, PAGES)
     use_device(args)
-    found = {"split": args.split, "limit": args.rows, "n_samples": args.samples, "repeats": args.repeats}
-    return found | {"seed": args.seed}
+    return {"split": args.split, "limit": args.rows, "seed": args.seed} | precision
 
 
 def report(args) -> None:
@@ -49,9 +48,7 @@ def register(add: Commands) -> None:
         p.add_argument(
             "--rows", type=int, default=1000, help="score at most this many rows, evenly spaced (default 1000)"
         )
-        p.add_argument("--samples", type=int, default=200, help="importance samples per row (default 200)")
-        p.add_argument("--repeats", type=int, default=5, help="repeats of the estimate (default 5)")
-        p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
+        add_precision(p, repeats=5)
         add.computing(p)
         return p
 

@@ -148,7 +148,7 @@ def conditional(
 
 
 def _method(model: Stack, mask: np.ndarray) -> str:
-    if sum(model.n_h) > likelihood.EXACT_LIMIT:
+    if likelihood.method_for(model) == "importance":
         return "importance"
     if model.decoder[0].layer.separates(mask):
         return "codes"

@@ -8,14 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from scipy import stats
 
 from darn.batching import map_rows, row_keys, rows_within
-from darn.errors import DarnError
+from darn.errors import DarnError, InputError
 from darn.inference.sampling import as_floats
+from darn.inference.weights import draw, lots_at_once, settle
 from darn.model import Stack
 
 EXACT_LIMIT = 16  # the most stochastic units that `evaluate` enumerates, as in the paper
+FEW = 512  # about as many codes as the samples that a row gets
+PRECISION = 0.01  # nats
 MAX_ENUMERATED = 30  # the most that `exact` enumerates: beyond this the sum takes years
 
 
@@ -30,10 +32,12 @@ class Likelihood:
     log_p: np.ndarray  # (N,) nats
     row_bound: np.ndarray  # (N,) expected description length of each row, nats
     nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact
-    n_samples: int = 0
+    n_samples: int = 0  # of each row; if every row has its own number, their mean
     repeats: int = 0
     ess: np.ndarray | None = None  # (N,) effective sample size of one repeat
-    at: dict[int, float] = field(default_factory=dict)  # nll from the first S/100, S/10, S samples
+    at: dict[int, float] = field(default_factory=dict)  # nll from the first S/100, S/10, S samples, if S was given
+    drawn: np.ndarray | None = None  # (N,) samples of each row, if they were chosen for a precision
+    unsettled: int = 0  # rows that need more samples than the limit: their log p may be too low
 
     @property
     def nll(self) -> float:
@@ -74,13 +78,27 @@ class Likelihood:
         }
         if self.ess is not None:
             out["ess"] = {"mean": float(self.ess.mean()), "min": float(self.ess.min())}
+        if self.at:
             out["nll_at"] = {str(s): v for s, v in self.at.items()}
+        if self.drawn is not None:
+            out["drawn"] = {"least": int(self.drawn.min()), "most": int(self.drawn.max())}
+            out["unsettled"] = self.unsettled
         return out
 
 
 def method_for(model: Stack) -> str:
-    """The method that `evaluate` uses for a model: "exact" or "importance"."""
-    return "exact" if sum(model.n_h) <= EXACT_LIMIT else "importance"
+    """The method that `evaluate` uses for a model: "exact" or "importance"; the cheaper one, by counted work.
+
+    Codes are enumerated if they are fewer than the samples that would be drawn. If the visible layer is linear in its
+    code, 2^16 are cheap, too: what depends on the row, or on the code, is then computed once for all pairs of them. A
+    NADE multiplies its hidden units for every pair, and gets as many codes fewer.
+    """
+    layer = model.decoder[0].layer
+    try:
+        each = layer.work(np.ones(layer.n, np.float32), None).multiplied / layer.n
+    except InputError:  # its work cannot be counted
+        each = math.inf
+    return "exact" if 2 ** sum(model.n_h) <= max(2**EXACT_LIMIT / (1 + each), FEW) else "importance"
 
 
 def evaluate(
@@ -88,20 +106,22 @@ def evaluate(
     x,
     *,
     context=None,
-    n_samples: int = 1000,
+    precision: float = PRECISION,
+    n_samples: int | None = None,
     repeats: int = 10,
     seed: int = 0,
     rows_at_once: int | None = None,
     progress=None,
 ) -> "Likelihood":
-    """Scores rows: exactly if the model has at most 16 stochastic units, otherwise by importance sampling.
+    """Scores rows: exactly if the codes are few enough (see `method_for`), otherwise by importance sampling.
 
     Args:
         model: any stack.
         x: (N, n_x) of 0 and 1, or of intensities if the visible layer is factorial.
         context: (N, n_context), for a model that was trained with one.
-        n_samples: importance samples per row.
-        repeats: how often the estimate is repeated, for its interval.
+        precision: half-width of the 95% interval of -log p, nats; every row gets the samples it needs.
+        n_samples: importance samples per row, instead of a precision.
+        repeats: how often an estimate with `n_samples` is repeated, for its interval.
         seed: of the importance samples.
         rows_at_once: the most rows in one program; None chooses a fast size.
         progress: called with the number of rows done after each program.
@@ -112,7 +132,7 @@ def evaluate(
     options = {"context": context, "rows_at_once": rows_at_once, "progress": progress}
     if method_for(model) == "exact":
         return exact(model, x, **options)
-    return importance(model, x, n_samples=n_samples, repeats=repeats, seed=seed, **options)
+    return importance(model, x, precision=precision, n_samples=n_samples, repeats=repeats, seed=seed, **options)
 
 
 def _checked(model: Stack, x) -> None:
@@ -189,16 +209,6 @@ def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, pro
 # ---------------------------------------------------------------- importance sampling
 
 
-def _draw(model, x, context, keys, number):
-    """log p and log q by layer, (rows, samples) each, for the samples with these numbers."""
-
-    def one(key, x, context, i):
-        h = model.encode(x, context, key=jax.random.fold_in(key, i))
-        return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
-
-    return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
-
-
 def _add(sums, log_p, log_q, number, stop):
     """Adds the samples numbered below `stop` to each row's running sums of the weights w = p(x,h)/q(h|x)."""
     drawn, top, total, squares, bound = sums
@@ -220,12 +230,12 @@ def _add(sums, log_p, log_q, number, stop):
 def _weigh_in_one(model, x, context, keys, stop, chunk, sums):
     def body(sums):
         number = sums[0] + jnp.arange(chunk)
-        return _add(sums, *_draw(model, x, context, keys, number), number, stop)
+        return _add(sums, *draw(model, x, context, keys, number), number, stop)
 
     return lax.while_loop(lambda sums: sums[0] < stop, body, sums)
 
 
-_draw_alone, _add_alone = eqx.filter_jit(_draw), jax.jit(_add)
+_draw_alone, _add_alone = eqx.filter_jit(draw), jax.jit(_add)
 
 
 def _weigh(model, x, context, keys, stop, chunk, sums):
@@ -244,33 +254,52 @@ def importance(
     x,
     *,
     context=None,
-    n_samples: int = 1000,
+    precision: float = PRECISION,
+    among: float | int | None = None,
+    n_samples: int | None = None,
     repeats: int = 10,
     seed: int = 0,
     rows_at_once: int | None = None,
     numbers: np.ndarray | None = None,
     progress=None,
 ) -> Likelihood:
-    """-log p(x) by Eq. (16), with S samples of q(H|x) per row, repeated R times.
+    """-log p(x) by Eq. (16), from samples of q(H|x): as many as a precision needs, or S per row, repeated R times.
 
-    The estimate of log p is too low on average (Jensen), the more so the fewer samples. The interval over repeats shows
-    its noise, not this bias; the effective sample size and the values at S/100 and S/10 show the bias.
+    With S samples, the estimate of log p is too low on average (Jensen), the more so the fewer samples. The interval
+    over repeats shows its noise, not this bias; the effective sample size and the values at S/100 and S/10 show the
+    bias.
+
+    For a precision, each row gets the samples that its own weights need (`weights.settle`), the leading bias is
+    corrected, and the interval covers both the noise and half of that correction. Rows that need more than 8,192
+    samples are `unsettled`: their log p may be too low, and the interval too narrow.
 
     Args:
         model: any stack.
         x: (N, n_x), as for `exact`.
         context: (N, n_context), for a model that was trained with one.
-        n_samples: S.
-        repeats: R.
+        precision: half-width of the 95% interval of the mean -log p, nats, and the most variance of a row.
+        among: the number of rows that the mean is over; None means N, infinity that rows do not depend on their number.
+        n_samples: S, instead of a precision.
+        repeats: R, for a given S.
         seed: of the samples. A row's samples depend only on the seed and the row's number.
-        rows_at_once: the most rows in one program; None means 100.
+        rows_at_once: the most rows in one program; None chooses a fast size.
         numbers: (N,) uint32, the rows' numbers; None numbers them by position.
-        progress: called with the number of rows done after each program.
+        progress: called with the number of rows done after each program, for every repeat.
 
     Returns:
         -log p and bound, by row and on average.
     """
     _checked(model, x)
+    if n_samples is None:
+        numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
+        # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `ci95`.
+        variance = precision * min(1.0, (among or len(x)) * precision / 2.5**2)
+        size = lots_at_once(model, len(x), rows_at_once)
+        options = {"context": context, "numbers": numbers, "size": size, "progress": progress}
+        found = settle(model, x, variance=variance, seed=seed, **options)
+        drawn = {"drawn": found.drawn, "unsettled": int(found.cut.sum())}
+        S = round(found.drawn.mean())
+        return Likelihood("importance", found.log_p, found.bound, found.ci95, S, 1, found.ess, **drawn)
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
@@ -302,7 +331,9 @@ def importance(
     estimates, ess, bound = estimates.transpose(1, 2, 0), ess.mean(axis=1), bound.mean(axis=1)
     each = -estimates[:, -1].mean(axis=1)  # the nll of every repeat
     if repeats > 1:
-        half = stats.t.ppf(0.975, repeats - 1) * each.std(ddof=1) / repeats**0.5
+        from scipy.special import stdtrit  # scipy.stats takes a second to import
+
+        half = stdtrit(repeats - 1, 0.975) * each.std(ddof=1) / repeats**0.5
     else:  # one repeat: the delta method, var(log mean w) = var(w) / (S mean(w)^2)
         half = 1.96 * np.sqrt(np.sum(np.maximum(1 / ess - 1 / n_samples, 0))) / len(x)
     at = {int(s): float(-estimates[:, i].mean()) for i, s in enumerate(marks)}

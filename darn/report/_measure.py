@@ -12,7 +12,7 @@ from darn.errors import DarnError
 from darn.files import read_bytes
 from darn.inference import likelihood, sampling
 from darn.inference.code import lengths
-from darn.inference.likelihood import Likelihood
+from darn.inference.likelihood import PRECISION, Likelihood
 from darn.jsonable import parse
 from darn.model import Stack
 from darn.nn import softplus
@@ -40,7 +40,17 @@ class Scored:
     history: list[dict] = field(default_factory=list)  # metrics.jsonl
 
 
-def scored(run: Run, *, split: str = "test", limit: int = 1000, n_samples=200, repeats=5, seed=0, progress=None):
+def scored(
+    run: Run,
+    *,
+    split: str = "test",
+    limit: int = 1000,
+    n_samples=None,
+    repeats=5,
+    precision=PRECISION,
+    seed=0,
+    progress=None,
+):
     """The rows of `split` (at most `limit`, evenly spaced, since some sets are sorted) and what they cost."""
     rows = run.rows(split=split)
     index = np.unique(np.linspace(0, len(rows) - 1, min(limit, len(rows))).round().astype(int))
@@ -48,10 +58,10 @@ def scored(run: Run, *, split: str = "test", limit: int = 1000, n_samples=200, r
     x, context = chosen.unpack(), chosen.context
     options = {"context": context, "progress": None if progress is None else progress.update}
     if progress is not None:
-        progress.total = (progress.total or 0) + len(x) * (
-            1 if likelihood.method_for(run.model) == "exact" else repeats
-        )
-    found = likelihood.evaluate(run.model, x, n_samples=n_samples, repeats=repeats, seed=seed, **options)
+        repeated = n_samples is not None and likelihood.method_for(run.model) == "importance"
+        progress.total = (progress.total or 0) + len(x) * (repeats if repeated else 1)
+    options |= {"n_samples": n_samples, "repeats": repeats, "precision": precision, "seed": seed}
+    found = likelihood.evaluate(run.model, x, **options)
     x_given_h, h = lengths(run.model, x, context, seed=seed)
     return Scored(run, split, len(rows), index, x, context, found, x_given_h, h, history(run))
 

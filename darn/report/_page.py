@@ -20,7 +20,8 @@ def page(
         out: The file to write; by default report.html in the run folder, or the model file's name with .html.
         target: Of a table: a column to predict, learned from synthetic and from real rows.
         progress: A tqdm-like bar that counts scored rows.
-        **options: `split`, `limit` (rows scored at most), `n_samples` and `repeats` of the importance sampling, `seed`.
+        **options: `split`, `limit` (rows scored at most), `seed`; `precision`, or `n_samples` and `repeats`, of the
+            importance sampling.
 
     Returns:
         The headline figures, and the file as "out".

@@ -64,7 +64,7 @@ def _estimate(d: Document, f) -> dict:
         "kind": "hist",
         "edges": edges,
         "series": [{"name": "rows", "counts": counts, "colour": "accent"}],
-        "xlabel": f"effective samples of {f.n_samples:,}",
+        "xlabel": "effective samples" if f.drawn is not None else f"effective samples of {f.n_samples:,}",
     }
     of = f"mean {f.ess.mean():.1f}, least {f.ess.min():.1f}"
     caption = f"Effective sample size of each row: {of}. The estimate of a row near 1 rests on a single code."
@@ -72,6 +72,9 @@ def _estimate(d: Document, f) -> dict:
         "at": [[f"{n:,}", f"{v:.3f}"] for n, v in f.at.items()],
         "samples": f"{f.n_samples:,}",
         "repeats": f.repeats,
+        "drawn": None if f.drawn is None else f"{f.drawn.min():,} to {f.drawn.max():,}",
+        "unsettled": f.unsettled,
+        "half": f"{f.nll_ci95:.3f}",
         "ess": d.chart("ess", spec, f"histogram of the effective sample size: {of} of {f.n_samples}", caption),
     }
 

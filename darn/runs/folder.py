@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -27,8 +27,10 @@ from darn.runs.info import MAX_JSON, Info, read_info
 from darn.runs.lock import is_unused, locked
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, override
-from darn.training import Fit, Make, compiling, fit
 from darn.zoo import build
+
+if TYPE_CHECKING:  # only training needs it, and it takes a tenth of a command's start
+    from darn.training import Fit, Make
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ def describe_data(splits: data.Splits) -> dict:
     }
 
 
-def maker(splits: data.Splits) -> Make:
+def maker(splits: data.Splits) -> "Make":
     """The function that builds a fresh model for these data, with visible biases from the training means."""
     mean = splits.train.mean()
 
@@ -250,6 +252,8 @@ def _build_options(architecture: Architecture, splits: data.Splits) -> dict[str,
 
 def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
     """Fresh weights for the recipe."""
+    from darn.training import compiling
+
     architecture, train = recipe.architecture, splits.train
     options = _build_options(architecture, splits)
     # As one program: otherwise every new shape would compile several small ones.
@@ -264,7 +268,7 @@ def train(
     splits: data.Splits | None = None,
     resume: bool = False,
     progress: bool = True,
-) -> Fit:
+) -> "Fit":
     """Trains a recipe in a folder: recipe.json, metrics.jsonl, model.safetensors and checkpoint.safetensors.
 
     Args:
@@ -304,7 +308,9 @@ def train(
             raise
 
 
-def _train(recipe: Recipe, out: Path, model: Stack, splits: data.Splits, before: dict | None, progress: bool) -> Fit:
+def _train(recipe: Recipe, out: Path, model: Stack, splits: data.Splits, before: dict | None, progress: bool) -> "Fit":
+    from darn.training import fit
+
     made = {"command": command(), "commit": commit(), "versions": versions(), "device": device()}
     info = before or {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made}
     if before is None:
