@@ -36,6 +36,7 @@ from .model_file import save_model as save_model
 from .paper.recipes import RECIPES as RECIPES
 from .runs.folder import load as load
 from .runs.recipe import Recipe as Recipe
+from .table_estimator import TableDARN as TableDARN
 from .training import fit as fit
 from .zoo import build as build
 

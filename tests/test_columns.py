@@ -65,6 +65,7 @@ COLUMNS = {
         [str(np.datetime64("2014-01-01T00:00") + int(v)).replace("T", " ") for v in RNG.randint(0, 9**6, N)],
         "",
     ),
+    "date, time of day": ([f"{v // 60:02}:{v % 60:02}" for v in RNG.randint(0, 1440, N)], ""),
     "date, American": ([f"{m:02}/{d:02}/2014" for m, d in zip(RNG.randint(1, 13, N), RNG.randint(1, 29, N))], "date"),
     "id": ([f"n {i}" for i in range(N)], ""),
     "id, counted": ([str(7 + i) for i in range(N)], ""),
@@ -217,6 +218,12 @@ def test_samples_cross_zero_only_where_the_training_rows_do():
         column = column_of(name)[0].columns[0]
         drawn = column._pieces.draw(RNG.randint(0, column.n, 10**5), RNG)
         assert (sign * drawn >= 0).all()
+
+
+def test_times_stay_within_the_day():
+    column = column_of("date, time of day")[0].columns[0]
+    ends = np.array(column.draw(np.repeat([0, column.n - 1], 5000), RNG), object)
+    np.testing.assert_array_equal(column.find(ends), np.repeat([0, column.n - 1], 5000))
 
 
 def test_the_density_does_not_depend_on_the_cells():

@@ -24,7 +24,7 @@ STOREYS = [
     {"runs"},
     {"report"},
     {"paper"},
-    {"estimator", "cli"},
+    {"estimator", "table_estimator", "cli"},
     {"__main__"},
 ]
 BELOW_DATA = {"errors", "files", "jsonable"}

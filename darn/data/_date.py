@@ -56,7 +56,9 @@ class Date(AbstractColumn):
         return np.array([once[w] for w in words.tolist()], dtype=object)
 
     def _text(self, word: str) -> str:
-        first, last = (datetime(y, 1, 1, tzinfo=UTC).timestamp() for y in (1, 9999))
+        # A number beyond the calendar, or of a time beyond the day, is its last one.
+        ends = ((1, 1, 1), (9999, 12, 31)) if "%Y" in self.form else ((1900, 1, 1), (1900, 1, 1))
+        first, last = datetime(*ends[0], tzinfo=UTC).timestamp(), datetime(*ends[1], 23, 59, 59, tzinfo=UTC).timestamp()
         return datetime.fromtimestamp(min(max(float(word), first), last), UTC).strftime(self.form)
 
 

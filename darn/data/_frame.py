@@ -55,7 +55,8 @@ class Form:
 
 def _series(make: Any, values: list, dtype: Any) -> Any:
     # A column of whole numbers that was set aside has no values, which its type may not allow.
-    return make(values, dtype=object if None in values and getattr(dtype, "kind", "O") in "iub" else dtype)
+    cannot = None in values and isinstance(dtype, np.dtype) and dtype.kind in "iub"
+    return make(values, dtype=object if cannot else dtype)
 
 
 def read_frame(X: Any) -> tuple[Form, np.ndarray]:
@@ -74,8 +75,10 @@ def read_frame(X: Any) -> tuple[Form, np.ndarray]:
     if not all(isinstance(n, str) for n in names) or len(set(names)) < len(names):
         raise InputError("the columns of the frame must have different names, which are texts")
     cells = np.empty(X.shape, object)
-    for j, column in enumerate(columns):
-        cells[:, j] = [_text(v) for v in column]
+    for j, (column, dtype) in enumerate(zip(columns, dtypes)):
+        # As Python floats, numbers of single precision would have digits that mean nothing.
+        single = str(dtype).lower() in ("float32", "float16", "float", "halffloat")
+        cells[:, j] = [str(np.float32(t)) if single and t else t for t in map(_text, column)]
     tags = tuple(_tag(column) for column in columns)
     return Form(library, tuple(names), tags, dtypes), cells
 

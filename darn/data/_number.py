@@ -118,9 +118,8 @@ class Number(AbstractColumn):
 
     def value_names(self):
         last = [*(c - 1 for c in self.cells[1:]), -1]
-        lo, hi = (
-            self.texts(np.array(v, float)) for v in ([self.starts[c] for c in self.cells], [self.ends[c] for c in last])
-        )
+        steps = [self.starts[c] for c in self.cells], [self.ends[c] for c in last]
+        lo, hi = (self.texts(np.array(v, float)) for v in steps)
         return [a if a == b else f"{a}..{b}" for a, b in zip(lo, hi)]
 
     def describe(self):
@@ -287,10 +286,10 @@ def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: in
 
 
 def _tail(distance: float, rows: int, spread: float) -> tuple[float, float]:
-    """(probability in its cell, mean distance) of numbers beyond the last one, which is so many steps from 0.
+    """(probability in its piece, mean distance) of numbers beyond the last one, which is so many steps from 0.
 
-    The next of n rows is beyond all others with probability 1 / (n + 1). Where no training row has crossed 0, hardly
-    any sample does.
+    The next of n rows is beyond all others with probability 1 / (n + 1); half of it is taken, as numbers beyond the
+    range look odd. Where no training row has crossed 0, hardly any sample does.
     """
     if distance < 0:
         return 0.5 / (rows + 1), spread
