@@ -84,6 +84,7 @@ READ = {
     "an empty row at the end": ("a,b\nx,y\n,\n", [["x", "y"], ["", ""]]),
     "blanks": ("a,b\n x , y\n x, \n", [[" x ", " y"], [" x", " "]]),
     "quoted blanks": ('a,b\n"   ",x\n', [["   ", "x"]]),
+    "a blank before a closing quote": ('a,b\n x,"y, "\n', [[" x", "y, "]]),
     "quotes in quotes": ('a,b\n"say ""hi""",x\n', [['say "hi"', "x"]]),
     "line breaks": ('a,b\r\n"x\r\ny",z\r\n', [["x\r\ny", "z"]]),
     "one column with nothing": ("a\nx\n\ny\n", [["x"], [""], ["y"]]),

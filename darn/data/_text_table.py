@@ -162,7 +162,7 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
         delimiter = SPOKEN.get(delimiter, delimiter)
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise DarnError(f"the delimiter {delimiter!r} must be one character, or the word tab or blank.")
-    after_blank = delimiter != BLANKS and any(f'{delimiter} "' in line for line in sample)
+    after_blank = delimiter != BLANKS and _quotes_follow_blanks(sample, delimiter, what)
     _, width = _agreement(sample, delimiter, after_blank)
     names, first = None, 0
     for start, stop, cells in _parse(lines, delimiter, after_blank, what):
@@ -214,6 +214,15 @@ def _agreement(sample: list[str], delimiter: str, after_blank: bool) -> tuple[fl
         return 0.0, 1
     width, count = widths.most_common(1)[0]
     return count / widths.total(), width
+
+
+def _quotes_follow_blanks(sample: list[str], delimiter: str, what: str) -> bool:
+    """Whether cells are written as in `a, "b"`; inside quotes, a delimiter and a blank are just text."""
+    return any(
+        cell.startswith(' "') and delimiter + cell in "".join(sample[start:stop])
+        for start, stop, cells in _parse(sample, delimiter, False, what, strict=False)
+        for cell in cells[1:]
+    )
 
 
 def _sample(lines: list[str]) -> list[str]:

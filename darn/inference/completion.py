@@ -280,7 +280,10 @@ def _by_states(model, x, mask, context, n, seed) -> Completions:
     states, owner = np.concatenate(rows), np.concatenate(owner)
     side = None if context is None else np.asarray(context, np.float32)[owner]
     log_p = likelihood.exact(model, states, context=side).log_p.astype(np.float64)
-    total = np.array([np.logaddexp.reduce(log_p[owner == i]) for i in range(len(x))])
+    with np.errstate(invalid="ignore"):
+        total = np.array([np.logaddexp.reduce(log_p[owner == i]) for i in range(len(x))])
+    if not np.isfinite(total).all():
+        raise DarnError("the model's weights are so large that its probabilities are not finite: train it again")
     for i in range(len(x)):
         mine = np.flatnonzero(owner == i)
         p = np.exp(log_p[mine] - total[i])

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def targets(args):
     """(name, how many files, the function that makes the target in a folder)."""
+    from fuzz import trips
     from fuzz.compressed import Compressed
     from fuzz.folders import Folders
     from fuzz.kills import WAYS, Kills
@@ -33,6 +34,8 @@ def targets(args):
     for ending in readers.FILES:
         yield f"reader {ending}", args.readers, lambda _, ending=ending: readers.Reader(ending)
     yield from ((f"kill {way}", args.kills, partial(Kills, way)) for way in WAYS)
+    yield "trips of tables", args.tables, lambda _: trips.table
+    yield "trips of stacks", args.stacks, lambda _: trips.stack
     yield "bombs", len(readers.BOMBS), readers.Bombs
 
 
@@ -54,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--folders", type=int, default=2500, help="run folders")
     parser.add_argument("--readers", type=int, default=300, help="files of each type that is read")
     parser.add_argument("--kills", type=int, default=50, help="trainings stopped in each way")
+    parser.add_argument("--tables", type=int, default=1000, help="random tables, there and back")
+    parser.add_argument("--stacks", type=int, default=200, help="random stacks, with fifty sets of rows each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="targets whose name begins so")
     parser.add_argument("--out", type=Path, help="default: results/fuzz/fuzz.json, or named after --only")
