@@ -28,7 +28,7 @@ from jax import lax
 
 from darn.errors import DarnError
 from darn.inference.completion import _held
-from darn.layers import _conv, symmetries
+from darn.layers import NADE, _conv, symmetries
 from darn.nn import ARITHMETICS, COMPILED, CausalLocal, Host, _turns, bits, softplus
 from darn.nn._gated import dropout
 from darn.nn._products import products
@@ -639,3 +639,20 @@ def test_a_walk_computes_every_row_and_every_cell_once():
     assert "conv_general_dilated" in str(outer.params["jaxpr"])
     assert "conv_general_dilated" not in str(inner.params["jaxpr"])
     assert "conv_general_dilated" not in {e.primitive.name for e in jaxpr.eqns}
+
+
+@pytest.mark.parametrize(("masked", "n_hidden"), [(False, (6,)), (True, (6, 3))])
+def test_nade_unit_by_unit_is_nade_in_blocks(masked, n_hidden, getkey):
+    """Values come from one way and derivatives from the other, so both must be the same function."""
+    layer = NADE(40, 2, n_hidden=n_hidden, masked=masked, key=getkey())  # two blocks, the second one padded
+    layer = eqx.tree_at(lambda m: m.R, layer, 20 * layer.R)
+    y, c = jax.random.bernoulli(getkey(), 0.5, (40,)).astype(jnp.float32), jnp.asarray([0.5, -1.0])
+    running, b = layer.start(c)
+    np.testing.assert_allclose(layer.stepwise(running, y), layer.blockwise(running, y), rtol=1e-5, atol=1e-6)
+
+    def slope(logits):
+        return eqx.filter_grad(lambda m: jnp.sum(logits(m) ** 2))(layer)
+
+    stepwise = slope(lambda m: m.start(c)[1] + m.stepwise(m.start(c)[0], y))
+    for a, b in zip(jax.tree.leaves(slope(lambda m: m.logits(y, c))), jax.tree.leaves(stepwise)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

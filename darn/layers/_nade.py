@@ -19,6 +19,21 @@ from darn.layers._base import (
 from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded, tuning_field
 
 
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
+@eqx.filter_custom_jvp
+def _stepwise(layer: "NADE", running, y):
+    """Unit by unit where only the values are needed; a derivative is that of the blocks, which takes less memory."""
+    return layer.stepwise(running, y)
+
+
+@_stepwise.def_jvp
+def _stepwise_jvp(primals, tangents):
+    return eqx.filter_jvp(lambda layer, running, y: layer.blockwise(running, y), primals, tangents)
+
+
 @register("nade")
 class NADE(AbstractBinaryLayer):
     """p(y_j = 1 | y_1..j-1, c) = sigma(b_j + U_j c + R_j d), d = net(act(e + A c + sum_i<j (y_i V_i + M_i))).
@@ -83,7 +98,9 @@ class NADE(AbstractBinaryLayer):
 
     @property
     def row_floats(self):
-        return max(self.n, 2 * min(self.block, self.n) * max(self.V.shape[1], self.R.shape[1]))
+        # On a CPU one hidden layer a row, but only as many rows as stay in its cache.
+        at_once = min(8 if _on_cpu() else self.block, self.n)
+        return max(self.n, 2 * at_once * max(self.V.shape[1], self.R.shape[1]))
 
     def start(self, c=None, *, order=0):
         return plus_context(self.e, self.A, c), plus_context(self.b, self.U, c)
@@ -102,9 +119,13 @@ class NADE(AbstractBinaryLayer):
         return (running if self.M is None else running + self.M[j]), b
 
     def logits(self, y, c=None, *, order=0):
+        running, b = self.start(c)
+        return b + (_stepwise(self, running, y) if _on_cpu() else self.blockwise(running, y))
+
+    def blockwise(self, running: Float[Array, " n_hidden"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The logits without their biases, many units at a time."""
         # Each unit has its own hidden layer. They are computed in blocks, so that a row takes block x n_hidden floats
         # instead of n x n_hidden, and recomputed in the backward pass for the same reason.
-        running, b = self.start(c)
         size = min(self.block, self.n)
         pad = -self.n % size
 
@@ -126,7 +147,18 @@ class NADE(AbstractBinaryLayer):
 
         # The weights are the same for every row, so a batch shares them; only y has a batch axis.
         _, a = lax.scan(one_block, running, tuple(blocks(w) for w in (y, self.V, M, self.R)))
-        return b + a.reshape(-1)[: self.n]
+        return a.reshape(-1)[: self.n]
+
+    def stepwise(self, running: Float[Array, " n_hidden"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The same, unit by unit: a batch's hidden layer then stays in the cache of a CPU."""
+        M = jnp.zeros_like(self.V) if self.M is None else self.M
+
+        def one(running, unit):
+            y_j, V, M, R = unit
+            # With R first, XLA would transpose the hidden layer.
+            return running + y_j * V + M, jnp.dot(self.hidden(running), R)
+
+        return lax.scan(one, running, (y, self.V, M, self.R))[1]
 
     def quantised(self, c, arithmetic):
         # Two sums on two grids: the running sum inside the activation, and the logits computed from the hidden units.
