@@ -20,10 +20,20 @@ def read_bytes(path: str | Path) -> bytes:
 
     If the file cannot be read, the DarnError has the OSError as its cause.
     """
+    check_ordinary(path)
+    try:
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
+
+
+def check_ordinary(path: str | Path) -> None:
+    """Refuses a file that cannot be read, and devices and pipes."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
             raise DarnError(f"{path} is a device or a pipe: give an ordinary file.")
-        return Path(path).read_bytes()
+        with open(path, "rb"):
+            pass
     except OSError as e:
         raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
 

@@ -12,6 +12,8 @@ from darn.errors import DarnError
 from darn.runs.fields import fields_of, parse_field, placeholder, show_field
 from darn.runs.jsonable import FieldError
 
+BAR = {"unit": " rows", "disable": None}  # a progress bar with the time left, on a terminal only
+
 # argparse, not tyro: fields have their own notation ('80x12', '8/4/32'), and every error is one sentence.
 
 

@@ -1,15 +1,16 @@
 """The command `eval`."""
 
+import contextlib
 import time
 
-from darn.cli._base import Commands, at_least_one, check_seed, say, use_device
+from darn.cli._base import BAR, Commands, at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
 def evaluate(args) -> None:
     at_least_one(args, "samples", "repeats", "every")
     check_seed(args)
-    from darn.data import TABLES, check_output, write_table
+    from darn.data import TABLES, check_output, open_table
 
     check_output(args.per_row, TABLES)
     stored = _quick(args) if args.quick else None
@@ -18,24 +19,30 @@ def evaluate(args) -> None:
 
     from darn import data
     from darn.inference import likelihood
+    from darn.inference.summary import Running
     from darn.paper import rbm
     from darn.runs import provenance
-    from darn.runs.folder import load, scored_rows
+    from darn.runs.folder import load
 
     if rbm.is_rbm(args.model):
         return _evaluate_rbm(args, stored)
     run = load(args.model)
-    x, context = scored_rows(run.rows(args.data, args.split).take(slice(None, None, args.every)))
+    rows = run.open(args.data, args.split).every(args.every)
     own = args.data in (None, run.recipe.data.source)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
     method = likelihood.method_for(run.model) if args.method == "auto" else args.method
-    passes = len(x) * (1 if method == "exact" else args.repeats)
+    sampled = {} if method == "exact" else {"n_samples": args.samples, "repeats": args.repeats}
+    running = Running(method, **sampled)
     began = time.monotonic()
-    with tqdm(total=passes, desc="scoring", unit=" rows", disable=None) as bar:
-        options = {"context": context, "progress": bar.update}
-        if method == "importance":
-            options |= {"n_samples": args.samples, "repeats": args.repeats, "seed": args.seed}
-        found = getattr(likelihood, method)(run.model, x, **options)
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=rows.rows * sampled.get("repeats", 1), **BAR, desc="scoring"))
+        write = stack.enter_context(open_table(args.per_row, rows.rows, ["log_p"])) if args.per_row else None
+        options = {"method": method, "seed": args.seed, "progress": bar.update, **sampled}
+        for part in likelihood.score_parts(run.model, rows.parts(), rows.rows, **options):
+            running.add(part)
+            if write is not None:
+                write(part.log_p)
+    found = running.summary()
     comparable = own and split == "test" and args.every == 1
     facts = {
         "model": str(args.model),
@@ -53,9 +60,7 @@ def evaluate(args) -> None:
         "seed": args.seed,
     }
     if args.baselines:
-        facts["baselines"] = _baselines(run, x)
-    if args.per_row:
-        write_table(args.per_row, found.log_p, ["log_p"])
+        facts["baselines"] = _baselines(run, rows)
     if stored is not None:
         facts["stored"] = stored
     say(args, facts, *_eval_lines(facts, found))
@@ -92,18 +97,23 @@ def _quick(args) -> dict | None:
     return stored
 
 
-def _baselines(run, x) -> dict[str, float]:
+def _baselines(run, rows) -> dict[str, float]:
     from darn.inference import likelihood
+    from darn.inference.summary import Running
     from darn.runs import baselines
 
     splits = run.splits()
     train, valid = splits.train.unpack(), splits.valid.unpack()
     sizes = (10, 20, 50, 100, 200) if len(train) >= 10 else (1, 2, 5)
     k, mixture = baselines.best_mixture(train, valid, sizes)
-    return {
-        "independent Bernoulli": likelihood.exact(baselines.independent(train), x).nll,
-        f"mixture of {k} Bernoullis": likelihood.exact(mixture, x).nll,
-    }
+
+    def nll(model) -> float:
+        running = Running("exact")
+        for part in likelihood.score_parts(model, ((x, None) for x in rows.bits()), rows.rows, method="exact"):
+            running.add(part)
+        return running.summary().nll
+
+    return {"independent Bernoulli": nll(baselines.independent(train)), f"mixture of {k} Bernoullis": nll(mixture)}
 
 
 def _eval_lines(facts, found):
@@ -116,7 +126,7 @@ def _eval_lines(facts, found):
         how = f"{found.n_samples:,} samples x {found.repeats}"
         yield f"  -log p   {found.nll:10.3f} nats  ± {found.nll_ci95:.3f} (95%, importance sampling, {how}){among}"
         yield "  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items())
-        yield f"  ESS      {found.ess.mean():10.1f} of {found.n_samples:,} samples (least {found.ess.min():.1f})"
+        yield f"  ESS      {found.ess_mean:10.1f} of {found.n_samples:,} samples (least {found.ess_min:.1f})"
     yield f"  bound    {found.bound:10.3f} nats  expected description length, an upper bound on -log p"
     if facts["paper_nll"] is not None:
         bound = f" (bound {facts['paper_bound']})" if facts["paper_bound"] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ class Part:
     context: np.ndarray | None = None
     labels: np.ndarray | None = None  # as read (numbers or text); `_labels.encode` makes them class numbers
     weights: np.ndarray | None = None  # how much each row counts
+    before: int = 0  # rows of the file that come before these, if it is read in parts
 
     def __post_init__(self):
         check_lengths(len(self.X), context=self.context, labels=self.labels, weights=self.weights)
@@ -41,6 +43,18 @@ class Raw:
 
     def label(self, split: str) -> str:
         return self.what if split == WHOLE else f"{self.what} ({split})"
+
+
+@dataclass(frozen=True)
+class RawParts:
+    """What a reader returns for a file that is read in parts: one split, checked but not yet binarised."""
+
+    what: str
+    split: str
+    rows: int
+    width: int
+    read: Callable[[], Iterator[Part]]  # from the first row on
+    columns: tuple[str, ...] | None = None
 
 
 def divide(raw: Raw, seed: int) -> Raw:

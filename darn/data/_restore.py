@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from darn.data._schema import Schema
 from darn.data._source import IMAGES
 from darn.data._table_notes import fits, table_text
 from darn.data._tiles import n_tiles, paste
-from darn.data._write import write_rows
+from darn.data._write import open_table, open_visible
 from darn.errors import DarnError
 from darn.files import atomic, check_target, open_output
 
@@ -104,14 +104,14 @@ def restore(
         _save_image(path, paste(_all(parts, n), tuple(size), tuple(notes["tile"])))
     elif "images" in notes:
         _write_folder(Path(path), parts, notes)
-    elif path == "-":
-        out = io.BytesIO()
-        np.save(out, _as_it_was(_all(parts, n), notes))
-        sys.stdout.buffer.write(out.getvalue())
-    elif path.lower().endswith("npy"):
-        _write_array(path, parts, rows, n, notes)
+    elif path == "-" or path.lower().endswith("npy"):
+        with open_table(path, rows, []) as write:
+            for x in chain([np.zeros((0, n), np.uint8)], parts):  # a header even if there are no rows
+                write(_as_it_was(x, notes))
     else:
-        write_rows(path, _all(parts, n), shape=None, columns=columns)
+        with open_visible(path, rows, shape=None, columns=columns, n=n) as write:
+            for x in parts:
+                write(x)
 
 
 def _all(parts: Iterator[np.ndarray], n: int) -> np.ndarray:
@@ -120,16 +120,6 @@ def _all(parts: Iterator[np.ndarray], n: int) -> np.ndarray:
 
 def _as_it_was(x: np.ndarray, notes: dict) -> np.ndarray:
     return x.reshape(len(x), *notes.get("shape", x.shape[1:])).astype(np.dtype(notes.get("dtype", "|u1")))
-
-
-def _write_array(path: str, parts: Iterator[np.ndarray], rows: int, n: int, notes: dict) -> None:
-    """Writes part by part, so that memory does not grow with the rows."""
-    shape, dtype = (rows, *notes.get("shape", [n])), np.dtype(notes.get("dtype", "|u1"))
-    with atomic(path) as temporary, open(temporary, "wb") as f:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(f, header)
-        for x in parts:
-            f.write(_as_it_was(x, notes).tobytes())
 
 
 def _save_image(path: str, image: np.ndarray) -> None:

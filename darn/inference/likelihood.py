@@ -1,6 +1,7 @@
 """-log p(x): exactly by enumerating the code, or by importance sampling, Eq. (16); streaming, per row."""
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import equinox as eqx
@@ -8,63 +9,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from scipy import stats
 
-from darn.batching import map_rows, row_keys, rows_within
+from darn.batching import join, row_keys, rows_within, stream_rows
 from darn.errors import DarnError
 from darn.inference.sampling import as_floats
+from darn.inference.summary import Running, Scores, Summary, marks
 from darn.model import Stack
 
 EXACT_LIMIT = 16  # the most stochastic units that `evaluate` enumerates, as in the paper
 MAX_ENUMERATED = 30  # the most that `exact` enumerates: beyond this the sum takes years
 
+Parts = Iterable[tuple]  # (x, context or None) of consecutive rows
+Progress = Callable[[int], object]
+
 
 @dataclass(frozen=True)
-class Likelihood:
-    """The likelihood of rows, in nats, and how far to trust it.
+class Likelihood(Summary):
+    """The likelihood of rows, in nats: the summary, and the scores of each row."""
 
-    `nll` is the mean of -log p (an estimate unless exact); `bound` is the mean expected description length.
-    """
-
-    method: str  # "exact" | "importance"
-    log_p: np.ndarray  # (N,) nats
-    row_bound: np.ndarray  # (N,) expected description length of each row, nats
-    nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact
-    n_samples: int = 0
-    repeats: int = 0
-    ess: np.ndarray | None = None  # (N,) effective sample size of one repeat
-    at: dict[int, float] = field(default_factory=dict)  # nll from the first S/100, S/10, S samples
-
-    @property
-    def nll(self) -> float:
-        return float(-np.mean(self.log_p, dtype=np.float64))
-
-    @property
-    def bound(self) -> float:
-        return float(np.mean(self.row_bound, dtype=np.float64))
-
-    @property
-    def rows_ci95(self) -> float:
-        """Half-width of the interval from the choice of rows."""
-        n = len(self.log_p)
-        return float(1.96 * np.std(self.log_p, dtype=np.float64, ddof=1) / n**0.5) if n > 1 else math.inf
-
-    def summary(self) -> dict:
-        """Plain numbers, for JSON."""
-        out = {
-            "method": self.method,
-            "rows": len(self.log_p),
-            "nll": self.nll,
-            "nll_ci95": self.nll_ci95,
-            "rows_ci95": self.rows_ci95 if math.isfinite(self.rows_ci95) else None,
-            "bound": self.bound,
-            "n_samples": self.n_samples,
-            "repeats": self.repeats,
-        }
-        if self.ess is not None:
-            out["ess"] = {"mean": float(self.ess.mean()), "min": float(self.ess.min())}
-            out["nll_at"] = {str(s): v for s, v in self.at.items()}
-        return out
+    log_p: np.ndarray = field(kw_only=True)  # (N,) nats
+    row_bound: np.ndarray = field(kw_only=True)  # (N,) expected description length of each row, nats
+    ess: np.ndarray | None = field(kw_only=True)  # (N,) effective sample size of one repeat
 
 
 def method_for(model: Stack) -> str:
@@ -104,11 +69,55 @@ def evaluate(
     return importance(model, x, n_samples=n_samples, repeats=repeats, seed=seed, **options)
 
 
+def score_parts(
+    model: Stack,
+    parts: Parts,
+    n: int,
+    *,
+    method: str,
+    n_samples: int = 1000,
+    repeats: int = 10,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[Scores]:
+    """Scores rows that come in parts, in memory that does not grow with their number.
+
+    The scores are those of `exact` and `importance`, whatever the parts; `summary.Running` sums them up.
+
+    Args:
+        model: any stack.
+        parts: (x, context) of consecutive rows, context None for a model without one.
+        n: the number of rows.
+        method: "exact" or "importance".
+        n_samples: importance samples per row.
+        repeats: how often the estimate is repeated.
+        seed: of the importance samples.
+        progress: called with the number of rows done after each program.
+
+    Yields:
+        The scores of consecutive rows.
+    """
+    if method == "exact":
+        return _exact_parts(model, parts, n, None, progress)
+    numbered = ((*part, None) for part in parts)
+    return _importance_parts(model, numbered, n, n_samples, repeats, seed, None, progress)
+
+
 def _checked(model: Stack, x) -> None:
     if np.ndim(x) != 2 or np.shape(x)[1] != model.n_x:
         raise DarnError(f"rows to score must have shape (N, {model.n_x}), like the model's own, not {np.shape(x)}")
     if not len(x):
         raise DarnError("there are no rows to score")
+
+
+def _whole(parts: Iterator[Scores], running: Running) -> Likelihood:
+    """The scores of all rows in memory."""
+    found = []
+    for part in parts:
+        running.add(part)
+        found.append(part._replace(estimates=None))
+    log_p, bound, ess, _ = join(found)
+    return Likelihood(**vars(running.summary()), log_p=log_p, row_bound=bound, ess=ess)
 
 
 # ---------------------------------------------------------------- exact
@@ -157,13 +166,17 @@ def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, pro
         -log p and bound, by row and on average.
     """
     _checked(model, x)
+    return _whole(_exact_parts(model, [(x, context)], len(x), rows_at_once, progress), Running("exact"))
+
+
+def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None, progress) -> Iterator[Scores]:
     n = sum(model.n_h)
     if n > MAX_ENUMERATED:
         raise DarnError(f"the model has {n} stochastic units, too many to sum 2^{n} codes: use importance sampling")
     floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
     pairs = max(floats // model.row_floats, 1)
     codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
-    size = rows_within(codes * model.row_floats, len(x), rows_at_once or len(x), floats)
+    size = rows_within(codes * model.row_floats, rows, rows_at_once or rows, floats)
 
     def table(x, context):
         x, sums = as_floats(x), (jnp.full(size, -1e30), jnp.zeros(size), jnp.zeros(size))
@@ -171,8 +184,7 @@ def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, pro
             sums = _accumulate(sums, *_table(model, x, context, jnp.asarray(first), codes))
         return sums[0] + jnp.log(sums[1]), sums[2]
 
-    log_p, bound = map_rows(table, len(x), size, x, context, progress=progress)
-    return Likelihood("exact", log_p, bound, 0.0)
+    return (Scores(*found) for found in stream_rows(table, size, parts, progress=progress))
 
 
 # ---------------------------------------------------------------- importance sampling
@@ -260,16 +272,26 @@ def importance(
         -log p and bound, by row and on average.
     """
     _checked(model, x)
+    options = n_samples, repeats, seed, rows_at_once, progress
+    parts = _importance_parts(model, [(x, context, numbers)], len(x), *options)
+    return _whole(parts, Running("importance", n_samples, repeats))
+
+
+def _importance_parts(
+    model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
+) -> Iterator[Scores]:
+    """`parts` are (x, context, numbers)."""
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
     # frames are too large for that; there, many rows at once are better.
     fours = floats // (4 * model.row_floats)
-    size = rows_within(model.row_floats, len(x), min(rows_at_once or 100, fours if fours >= 8 else len(x)))
+    size = rows_within(model.row_floats, n, min(rows_at_once or 100, fours if fours >= 8 else n))
     chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
-    marks = sorted({max(n_samples // 100, 1), max(n_samples // 10, 1), n_samples})
+    left = n
 
     def weigh(start, bits, side, own):
+        nonlocal left
         bits, repeated = as_floats(bits), []
         for r in range(repeats):
             key = jax.random.fold_in(jax.random.key(seed), r)
@@ -277,22 +299,16 @@ def importance(
             keys = row_keys(key, start, size) if own is None else fold(key, jnp.asarray(own))
             zero = jnp.zeros(size)
             sums, at = (jnp.asarray(0, jnp.int32), jnp.full(size, -1e30), zero, zero, zero), []
-            for mark in marks:
+            for mark in marks(n_samples):
                 sums = _weigh(model, bits, side, keys, mark, chunk, sums)
                 at.append(np.asarray(sums[1] + jnp.log(sums[2])) - np.log(mark))
             total, squares, mean = (np.asarray(v, np.float64) for v in sums[2:])
             repeated.append((np.stack(at, axis=-1), total**2 / squares, mean))
             if progress is not None:
-                progress(min(size, len(x) - start))
-        return jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
+                progress(min(size, left))
+        left -= size
+        # (rows, repeats, marks), (rows, repeats), (rows, repeats)
+        estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
+        return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates)
 
-    # (N, R, marks), (N, R), (N, R)
-    estimates, ess, bound = map_rows(weigh, len(x), size, x, context, numbers, numbered=True)
-    estimates, ess, bound = estimates.transpose(1, 2, 0), ess.mean(axis=1), bound.mean(axis=1)
-    each = -estimates[:, -1].mean(axis=1)  # the nll of every repeat
-    if repeats > 1:
-        half = stats.t.ppf(0.975, repeats - 1) * each.std(ddof=1) / repeats**0.5
-    else:  # one repeat: the delta method, var(log mean w) = var(w) / (S mean(w)^2)
-        half = 1.96 * np.sqrt(np.sum(np.maximum(1 / ess - 1 / n_samples, 0))) / len(x)
-    at = {int(s): float(-estimates[:, i].mean()) for i, s in enumerate(marks)}
-    return Likelihood("importance", estimates[:, -1].mean(axis=0), bound, float(half), n_samples, repeats, ess, at)
+    return stream_rows(weigh, size, parts, numbered=True)
