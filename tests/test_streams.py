@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from helpers import randomised, same
 
 from darn import data, zoo
 from darn.batching import recut, rows_within
@@ -17,7 +18,6 @@ from darn.inference import completion, likelihood, sampling
 from darn.inference.summary import Moments, Running
 from darn.model_file import save_model
 from darn.runs import two_part
-from tests.helpers import randomised, same
 
 X = (np.random.default_rng(0).random((57, 11)) < 0.4).astype(np.uint8)
 MODEL = randomised(zoo.darn(11, 3, 4, "linear", key=jax.random.key(0)), 1)
