@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench docs tables models clean
+.PHONY: demo test fuzz lint bench docs tables models clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -20,6 +20,10 @@ demo: $(STAMP)  ## train on scikit-learn's digits, score, draw a sheet of sample
 
 test: $(STAMP)  ## the whole suite; DARN_DATA names the folder of the paper's data, if you have it
 	$(BIN)/python -m pytest
+
+# make fuzz FUZZ="--models 100 --only models" for less of it
+fuzz: $(STAMP)  ## damaged and forged files by the thousand, kills and races; a table, and results/fuzz/fuzz.json
+	PYTHONPATH=tests $(BIN)/python -W ignore -m fuzz $(FUZZ)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 from . import cli as cli
 from . import codec as codec
 from . import data as data
+from . import fidelity as fidelity
 from . import gradients as gradients
 from . import inference as inference
 from . import layers as layers
@@ -10,6 +11,7 @@ from . import report as report
 from . import runs as runs
 from . import training as training
 from . import zoo as zoo
+from .cache import use_cache as use_cache
 from .config import Architecture as Architecture
 from .config import DataOptions as DataOptions
 from .config import LocalLayer as LocalLayer
@@ -34,6 +36,7 @@ from .model_file import save_model as save_model
 from .paper.recipes import RECIPES as RECIPES
 from .runs.folder import load as load
 from .runs.recipe import Recipe as Recipe
+from .table_estimator import TableDARN as TableDARN
 from .training import fit as fit
 from .zoo import build as build
 

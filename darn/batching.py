@@ -24,8 +24,12 @@ def row_keys(key: PRNGKeyArray, start: int | np.integer | Integer[Array, ""], co
 
 
 def rows_within(row_floats: int, n: int, most: int, floats: int = FLOATS) -> int:
-    """How many of n rows to process at once: at most `most`, and as many as fit into `floats`; at least one."""
-    return max(min(most, n, floats // row_floats), 1)
+    """How many of n rows to process at once: at most `most`, and as many as fit into `floats`; at least one.
+
+    The number of rows is rounded up, to 2^k or 3 * 2^k, so that programs have few sizes and are found in the cache.
+    """
+    step = 1 << max((n - 1).bit_length() - 2, 0)
+    return max(min(most, -(-n // step) * step, floats // row_floats), 1)
 
 
 def chunks(n: int, size: int) -> Iterator[tuple[int, int]]:

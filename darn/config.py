@@ -51,7 +51,7 @@ def option(
         choices: The allowed values, if they are few.
         within: The numbers it takes; for a tuple, each of its entries.
         open_to_layers: Besides the choices, the field takes the name of any registered layer.
-        repeatable: The field is a list of names in one text, so that the command line may give it several times.
+        repeatable: The command line may give the field several times: a tuple of texts, or names in one text.
 
     Returns:
         A dataclass field.
@@ -217,6 +217,11 @@ class DataOptions:
     )
     labels: str | None = option(None, "the column of class labels, given to every conditional as context")
     categorical: str | None = option(None, "for tables: 'auto', or the names of categorical columns", repeatable=True)
+    column: tuple[str, ...] = option(
+        (),
+        "for tables: what a column is: category, ordered, number, boolean, date, id or auto; others are recognised",
+        repeatable=True,
+    )
     drop: str | None = option(None, "for tables: names of columns to leave out", repeatable=True)
     weights: str | None = option(None, "for tables: the column of row weights for training")
     delimiter: str | None = option(

@@ -10,6 +10,7 @@ model.complete(X_with_nan)       # draws of missing values
 
 import dataclasses
 import json
+import math
 import numbers
 import zlib
 from pathlib import Path
@@ -30,6 +31,7 @@ from darn.errors import FormatError, InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import load_model, save_model
 from darn.runs import defaults
+from darn.runs.info import read_info
 from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
 from darn.training import compiling, fit
@@ -57,7 +59,11 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         l1: penalty on the absolute autoregressive weights.
         patience: validations without improvement after which training stops; 0 for none.
         validation_fraction: fraction of the rows held out to choose the best epoch, drawn with `random_state`.
-        n_samples: importance samples per row if there are more than 16 stochastic units; otherwise scores are exact.
+        n_samples: importance samples per row if there are too many stochastic units for exact scores (more than 16,
+            fewer under a NADE); None for as many as `precision` needs (100 in `complete`).
+        precision: of an estimated score, nats: a row gets as many samples as bring the variance of its log p down to
+            this, and its bias, which is corrected, to half of it; the mean of N rows has a standard error of at most
+            sqrt(precision / N).
         binarize: None accepts only 0 and 1; a number is a threshold above which values become 1.
         random_state: an int, a `numpy.random.RandomState` or None, as everywhere in scikit-learn.
         verbose: 1 shows a progress bar (on a terminal) and a line at the end.
@@ -87,7 +93,8 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         l1="auto",
         patience="auto",
         validation_fraction=0.1,
-        n_samples=100,
+        n_samples=None,
+        precision=0.01,
         binarize=None,
         random_state=None,
         verbose=0,
@@ -105,6 +112,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         self.patience = patience
         self.validation_fraction = validation_fraction
         self.n_samples = n_samples
+        self.precision = precision
         self.binarize = binarize
         self.random_state = random_state
         self.verbose = verbose
@@ -158,7 +166,9 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             fields[name] = _units(name, fields[name])
         for name in ("learning_rate", "weight_decay", "l1", "patience"):
             _check(name, fields[_FIELDS[name]], 0)
-        _check("n_samples", self.n_samples, 1, whole=True)
+        if self.n_samples is not None:
+            _check("n_samples", self.n_samples, 1, whole=True)
+        _check("precision", self.precision, 1e-6)
         for name in ("visible", "prior", "encoder"):
             choices = next(f for f in dataclasses.fields(Architecture) if f.name == name).metadata["choices"]
             if fields[name] not in choices:
@@ -170,7 +180,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
     def score_samples(self, X):
         """The log-probability of every row: exact up to 16 stochastic units, otherwise by importance sampling.
 
-        The importance sampling estimate is too low on average. It depends only on the row, not on the other rows.
+        The estimate depends only on the row, not on the other rows. With `n_samples` it is too low on average.
 
         Args:
             X: (rows, columns).
@@ -184,7 +194,8 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             found = likelihood.exact(self.model_, rows)
         else:
             own = np.array([zlib.crc32(r.tobytes()) for r in np.packbits(rows, axis=1)], np.uint32)
-            found = likelihood.importance(self.model_, rows, n_samples=self.n_samples, repeats=1, numbers=own)
+            options = {"precision": self.precision, "among": math.inf, "n_samples": self.n_samples, "repeats": 1}
+            found = likelihood.importance(self.model_, rows, numbers=own, **options)
         return found.log_p[: len(X)].astype(np.float64)
 
     def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -238,7 +249,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             gone = gone | np.broadcast_to(np.asarray(missing, bool), X.shape)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         seen = self._as_bits(np.where(gone, 0, X))
-        return completion.complete(self.model_, seen, gone, n=n, seed=seed, n_samples=self.n_samples)
+        return completion.complete(self.model_, seen, gone, n=n, seed=seed, n_samples=self.n_samples or 100)
 
     # ------------------------------------------------------------ a transformer
 
@@ -310,17 +321,15 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         model, info = load_model(path)
         if model.n_context:
             raise InputError(f"{Path(path)} models rows given a label: open it with darn.load")
-        params = info.get("estimator", {})
-        if not isinstance(params, dict) or not params.keys() <= cls().get_params().keys():
+        about = read_info(info, model)
+        if not about.estimator.keys() <= cls().get_params().keys():
             raise FormatError(f"{Path(path)} has estimator parameters that this darn does not know: upgrade darn")
-        new = cls(**params)
+        new = cls(**about.estimator)
         new.model_, new.n_features_in_ = model, model.n_x
-        columns = info.get("data", {}).get("columns")
-        if columns:
-            new.feature_names_in_ = np.array(columns, dtype=object)
-        new.recipe_ = Recipe.from_json(info["recipe"]) if "recipe" in info else Recipe()
-        made = info.get("training", {})
-        new.bound_, new.n_iter_ = made.get("valid_bound"), made.get("epochs")
+        if about.data.columns:
+            new.feature_names_in_ = np.array(about.data.columns, dtype=object)
+        new.recipe_ = about.recipe if "recipe" in info else Recipe()
+        new.bound_, new.n_iter_ = about.training.valid_bound, about.training.epochs
         return new
 
     # ------------------------------------------------------------ input

@@ -15,27 +15,30 @@ from typing import BinaryIO
 from darn.errors import DarnError
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The content of a file; refuses devices and pipes, which may have no end.
+def open_input(path: str | Path) -> BinaryIO:
+    """Opens an ordinary file for reading; devices and pipes may have no end, or never begin, and are refused.
 
     If the file cannot be read, the DarnError has the OSError as its cause.
     """
-    check_ordinary(path)
-    try:
-        return Path(path).read_bytes()
-    except OSError as e:
-        raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
-
-
-def check_ordinary(path: str | Path) -> None:
-    """Refuses a file that cannot be read, and devices and pipes."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
             raise DarnError(f"{path} is a device or a pipe: give an ordinary file.")
-        with open(path, "rb"):
-            pass
+        return open(path, "rb")
     except OSError as e:
         raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
+    except ValueError as e:  # a name that no file can have
+        raise DarnError(f"{str(path)[:200]!r} cannot be read: {e}.") from e
+
+
+def read_bytes(path: str | Path, most: int | None = None) -> bytes:
+    """The content of an ordinary file, of at most `most` bytes; see `open_input`."""
+    with open_input(path) as f:
+        if most is not None and os.fstat(f.fileno()).st_size > most:
+            raise DarnError(f"{path} is larger than {most:,} bytes.")
+        try:
+            return f.read()
+        except OSError as e:
+            raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
 
 
 def check_target(path: str | Path, *inputs: str | Path | None) -> None:

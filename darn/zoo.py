@@ -17,13 +17,14 @@ from darn.layers import (
     AbstractBinaryLayer,
     CausalConv,
     Factorial,
+    Group,
+    Groups,
     LinearAutoregressive,
-    OneHot,
     Orders,
     symmetries,
 )
 from darn.model import Conditional, Stack
-from darn.nn import ACTIVATIONS, REGISTRY, AbstractMap, CausalLocal, Dense, Grid, Local, LocalTranspose, Net
+from darn.nn import ACTIVATIONS, REGISTRY, AbstractMap, CausalLocal, Dense, Grid, Local, Net
 
 
 def layer_names() -> tuple[str, ...]:
@@ -47,7 +48,7 @@ def build(
     mean=None,
     shape: tuple[int, int] | None = None,
     rarest: float = 1e-3,
-    groups: Sequence[int] | None = None,
+    groups: Sequence[Group] | None = None,
     key: PRNGKeyArray,
 ) -> Stack:
     """The stack that `arch` describes, with fresh weights.
@@ -59,7 +60,7 @@ def build(
         mean: The training rows' mean, where the visible biases start.
         shape: Rows and columns of the images that the rows are, for an architecture with local layers.
         rarest: The visible biases start no nearer to 0 or 1 than this.
-        groups: Sizes of adjacent groups of visible units of which exactly one is on (`OneHot`).
+        groups: Adjacent groups of visible units that spell one value each, as `Groups` takes them.
         key: Of the weights.
 
     Returns:
@@ -76,7 +77,7 @@ def build(
             raise DarnError(
                 f"visible {arch.visible} has no single order to settle groups in: choose linear, nade or factorial"
             )
-        model = eqx.tree_at(_visible_layer, model, OneHot(visible, groups))
+        model = eqx.tree_at(_visible_layer, model, Groups(visible, groups))
     if mean is None:
         return model
     # Constant columns would put the bias at infinity.
@@ -114,7 +115,7 @@ def _stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArra
 class _Level:
     """A stochastic layer of a local stack, and the maps to it from the layer below."""
 
-    maps: tuple[AbstractMap, ...]  # from the layer below upwards
+    maps: tuple[Dense | Local, ...]  # from the layer below upwards
     n: int
     W: CausalLocal | None  # the autoregression within the layer, if it is local
 
@@ -136,12 +137,11 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
     # A level's maps take their keys when the loop advances, and its mirrored maps after them. Published weights depend
     # on this order.
     for level in _levels(arch, shape, keys):
-        if kind == "conv":
-            layer = _conv(arch, shape, _to_channels(level.maps[0], arch, shape, next(keys)), next(keys))
-            others = [_mirror(m, bias=True, key=next(keys)) for m in level.maps[1:]]
-        else:
-            U, *others = [_mirror(m, bias=k > 0, key=next(keys)) for k, m in enumerate(level.maps)]
-            layer = _with_maps(kind, below.n, below.W, U)
+        channels = arch.conv_channels if kind == "conv" else 1
+        U, *others = [
+            m.mirrored(channels=1 if k else channels, bias=k > 0, key=next(keys)) for k, m in enumerate(level.maps)
+        ]
+        layer = _conv(arch, shape, U, next(keys)) if kind == "conv" else _with_maps(kind, below.n, below.W, U)
         decoder.append(Conditional(layer, _net(others[::-1], arch)))
         last = eqx.tree_at(lambda m: m.b, level.maps[-1], None)  # the layer has its own bias
         encoder.append(Conditional(Factorial(level.n, U=last), _net(level.maps[:-1], arch)))
@@ -158,7 +158,7 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
 def _levels(arch: Architecture, shape: tuple[int, int], keys: Iterator[PRNGKeyArray]) -> Iterator[_Level]:
     """The stochastic layers of a local stack, bottom-up."""
     grid: Grid = (*shape, 1)
-    maps: list[AbstractMap] = []
+    maps: list[Dense | Local] = []
 
     def add(layer: LocalLayer) -> Grid:
         made = Local(grid, layer.kernel, layer.filters, stride=layer.stride, period=arch.period, key=next(keys))
@@ -176,14 +176,6 @@ def _levels(arch: Architecture, shape: tuple[int, int], keys: Iterator[PRNGKeyAr
         yield _Level((*maps, *[Dense(a, b, key=next(keys)) for a, b in widths]), n, None)
         maps.clear()
         grid = (1, 1, n)
-
-
-def _mirror(m: AbstractMap, *, bias: bool, key: PRNGKeyArray) -> AbstractMap:
-    """The map in the opposite direction, with its own weights."""
-    if isinstance(m, Local):
-        return LocalTranspose(m, bias=bias, key=key)
-    assert isinstance(m, Dense)
-    return Dense(m.W.shape[0], m.W.shape[1], bias=bias, key=key)
 
 
 def _net(maps: Sequence[AbstractMap], arch: Architecture) -> Net | None:
@@ -215,18 +207,6 @@ def _conv(arch: Architecture, shape: tuple[int, int], U: AbstractMap | None, key
         key=key,
     )
     return core if arch.orders == "one" else Orders(core, places)
-
-
-def _to_channels(m: AbstractMap, arch: Architecture, shape: tuple[int, int], key: PRNGKeyArray) -> AbstractMap:
-    """The mirror of a map from an image, with `conv_channels` outputs per pixel instead of one."""
-    C = arch.conv_channels
-    if isinstance(m, Local):
-        k_of, key = jax.random.split(key)
-        _, _, kernel, _, _, filters = m.W.shape
-        wide = Local((*shape, C), kernel, filters, stride=m.stride, period=arch.period, bias=False, key=k_of)
-        return LocalTranspose(wide, bias=False, key=key)
-    assert isinstance(m, Dense)
-    return Dense(m.W.shape[0], m.W.shape[1] * C, bias=False, key=key)
 
 
 def fvsbn(n_x: int, *, key: PRNGKeyArray, **options) -> Stack:

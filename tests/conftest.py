@@ -1,15 +1,19 @@
 """Settings of every test: JAX on the CPU, no silent promotion of types or ranks, warnings as errors."""
 
+import gc
 import os
 from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["DARN_CACHE"] = "off"  # every test compiles what it runs, and leaves the user's folders alone
 # Most of the time goes into compiling programs that run for a moment.
 # `XLA_FLAGS= pytest` optimises them in full.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if version("jax").startswith("0.10."):  # later ones refuse a flag that they do not know
-    QUICK += " --xla_cpu_use_fusion_emitters=false"
+    QUICK += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("XLA_FLAGS", QUICK)
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # nobody reads the lines of these programs
+gc.set_threshold(200_000, 50, 100)  # tracing makes many objects that live on: collecting takes a tenth of the time
 
 # A core to each process of pytest-xdist: threads of small programs wait for each other more than they help.
 worker = os.environ.get("PYTEST_XDIST_WORKER")
@@ -43,9 +47,18 @@ def _forget_programs():
     jax.clear_caches()
 
 
+@pytest.fixture(autouse=True)
+def _forget_programs_of_long_modules(counter=itertools.count(1)):  # noqa: B008
+    """After 200 tests, which hold up to 40,000 of them."""
+    yield
+    if next(counter) % 200 == 0:
+        jax.clear_caches()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_layers():
     """Layers that a test has registered are its own."""
+    import darn.zoo  # noqa: F401 (registers ours, which a test may be the first to import)
     from darn.nn import REGISTRY
 
     known = dict(REGISTRY)

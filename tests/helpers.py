@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from darn.config import Architecture, LocalLayer, Window
-from darn.layers import NADE, CausalConv, EoNADE, Factorial, LinearAutoregressive, Mixture, OneHot, Orders, symmetries
+from darn.layers import NADE, CausalConv, EoNADE, Factorial, Groups, LinearAutoregressive, Mixture, Orders, symmetries
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh
 from darn.zoo import build
 
@@ -36,8 +36,8 @@ def blank(make):
     arrays = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "dtype")]
     if not all(np.issubdtype(leaf.dtype, np.floating) for leaf in arrays):
         return make()  # an EoNADE's orders are drawn, too
-    zeros = lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)) if hasattr(leaf, "dtype") else leaf  # noqa: E731
-    return jax.tree.map(zeros, shapes)
+    zeros = lambda leaf: np.zeros(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf  # noqa: E731
+    return jax.device_put(jax.tree.map(zeros, shapes))  # `jnp.asarray` would compile a program for every shape
 
 
 def randomised(module, seed, scale=0.9, grid=None):
@@ -48,7 +48,7 @@ def randomised(module, seed, scale=0.9, grid=None):
         if not eqx.is_inexact_array(w):
             return w
         new = scale * rng.normal(size=w.shape)
-        return jnp.asarray(new if grid is None else np.round(new / grid) * grid, jnp.float32)
+        return jax.device_put((new if grid is None else np.round(new / grid) * grid).astype(np.float32))
 
     return jax.tree.map(draw, module)
 
@@ -144,6 +144,10 @@ def _local(grid, kernel, filters, stride, period, tile, key):
     return Local(grid, kernel, filters, stride=stride, period=period, tile=tile, key=key)
 
 
+def _n_out(*options):
+    return int(np.prod(blank(partial(_local, *options, jax.random.key(0))).out))
+
+
 def _transpose(grid, kernel, filters, stride, period, tile, key):
     return LocalTranspose(_local(grid, kernel, filters, stride, period, tile, key), key=key)
 
@@ -187,10 +191,7 @@ MAPS = {
     "causal, whole blocks": (lambda key: CausalDense(8, block=4), 8),
     "causal, one unit": (lambda key: CausalDense(1), 1),
     **{f"local {name}": (partial(_local, *v), int(np.prod(v[0]))) for name, v in LOCAL.items()},
-    **{
-        f"local transpose {name}": (partial(_transpose, *v), int(np.prod(_local(*v, jax.random.key(0)).out)))
-        for name, v in LOCAL.items()
-    },
+    **{f"local transpose {name}": (partial(_transpose, *v), _n_out(*v)) for name, v in LOCAL.items()},
     **{f"causal local {name}": (partial(_causal_local, *v), int(np.prod(v[0]))) for name, v in CAUSAL_LOCAL.items()},
 }
 CAUSAL_MAPS = [name for name in MAPS if name.startswith("causal")]
@@ -231,18 +232,24 @@ _LAYERS = {
     "conv, dilated, the same context in every cell": lambda n_c, key: _conv(
         n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5, U=Dense(n_c, 4, key=key) if n_c else None
     ),
-    "orders of conv, four": lambda n_c, key: _turned(n_c, key, (2, 3, 1)),
+    "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 3, 1)),
 }
 GROUPS = (3, 1, 2, 2)
+WORDS = ((5, False), 1, (4, True))  # 0..5 in three bits, a free bit, nothing or 0..4 in one and three
 _LAYERS |= {
-    "one-hot factorial": lambda n_c, key: OneHot(Factorial(8, n_c, key=key), GROUPS),
-    "one-hot linear": lambda n_c, key: OneHot(with_block(LinearAutoregressive(8, n_c, key=key), 3), GROUPS),
-    "one-hot nade": lambda n_c, key: OneHot(NADE(8, n_c, n_hidden=(4,), key=key), GROUPS),
-    "one-hot mixture": lambda n_c, key: OneHot(Mixture(8, n_c, n_components=3, key=key), GROUPS),
-    "one-hot grid": lambda n_c, key: OneHot(_over_grid(n_c, key, (2, 4, 1), 3, 2, 2, 1), GROUPS),
+    "one-hot factorial": lambda n_c, key: Groups(Factorial(8, n_c, key=key), GROUPS),
+    "one-hot linear": lambda n_c, key: Groups(with_block(LinearAutoregressive(8, n_c, key=key), 3), GROUPS),
+    "one-hot nade": lambda n_c, key: Groups(NADE(8, n_c, n_hidden=(4,), key=key), GROUPS),
+    "one-hot mixture": lambda n_c, key: Groups(Mixture(8, n_c, n_components=3, key=key), GROUPS),
+    "one-hot grid": lambda n_c, key: Groups(_over_grid(n_c, key, (2, 4, 1), 3, 2, 2, 1), GROUPS),
+    "words factorial": lambda n_c, key: Groups(Factorial(8, n_c, key=key), WORDS),
+    "words linear": lambda n_c, key: Groups(with_block(LinearAutoregressive(8, n_c, key=key), 3), WORDS),
+    "words and one-hot nade": lambda n_c, key: Groups(NADE(9, n_c, n_hidden=(4,), key=key), ((2, True), 3, (6, False))),
 }
-LAYERS = {name + (" | c" if n_c else ""): partial(f, n_c) for name, f in _LAYERS.items() for n_c in (0, N_C)}
-ONE_HOT = [name for name in LAYERS if name.startswith("one-hot")]  # over valid rows alone
+# Variants of a layer, named after a comma, only with a context: without one they take as long and show nothing new.
+LAYERS = {name: partial(f, 0) for name, f in _LAYERS.items() if "," not in name}
+LAYERS |= {f"{name} | c": partial(f, N_C) for name, f in _LAYERS.items()}
+GROUPED = [name for name in LAYERS if name.startswith(("one-hot", "words"))]  # over valid rows alone
 
 
 @lru_cache

@@ -200,17 +200,28 @@ def orders(layer, y, c):
     return math.log(sum(each) / len(each))
 
 
-def one_hot(layer, y, c):
-    """The chain rule over the inner layer, without the units that their group has settled."""
+def spelled(group):
+    """Every row of bits that spells a value of a group."""
+    if isinstance(group, int):
+        return [(0.0,), (1.0,)] if group == 1 else [tuple(float(i == k) for i in range(group)) for k in range(group)]
+    largest, optional = group
+    size = largest.bit_length()
+    words = [tuple(float(v >> i & 1) for i in range(size - 1, -1, -1)) for v in range(largest + 1)]
+    return [(0.0,) * (size + 1), *((1.0, *w) for w in words)] if optional else words
+
+
+def groups(layer, y, c):
+    """The chain rule over the inner layer, without the units whose group has one continuation alone."""
     table = _prefixes(layer.layer, None if c is None else tuple(c))
     total, j = 0.0, 0
-    for size in layer.groups:
-        group = y[j : j + size]
-        if size > 1 and group.sum() != 1:
+    for group in layer.groups:
+        values = spelled(group)
+        size = len(values[0])
+        mine = tuple(y[j : j + size])
+        if mine not in values:
             return -math.inf
         for i in range(size):
-            settled = size > 1 and (group[:i].any() or i == size - 1)
-            if not settled:
+            if len({v[i] for v in values if v[:i] == mine[:i]}) == 2:
                 total += table[tuple(y[: j + i + 1])] - table[tuple(y[: j + i])]
         j += size
     return total
@@ -230,7 +241,7 @@ def _prefixes(layer, c):
 
 
 LAYERS = {
-    "OneHot": one_hot,
+    "Groups": groups,
     "Factorial": factorial,
     "LinearAutoregressive": linear,
     "NADE": nade,

@@ -1,6 +1,8 @@
 """The benchmarks run, their record is whole, and the PyTorch twin is the same model."""
 
+import gzip
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
 
-from benchmarks import atari, measure, run
+from benchmarks import atari, measure, run, tables
 from darn.paper.recipes import RECIPES
 from darn.zoo import build
 
@@ -65,3 +67,25 @@ def test_atari(tmp_path):
     counted = {type(m).__name__: atari.products(m) for _, m, _ in atari.used_maps(paper)}
     assert counted["CausalLocal"] < 112 * 33231  # less the edges
     assert counted["CausalLocal"] > 0.95 * 112 * 33231
+
+
+def test_tables(tmp_path, monkeypatch, capsys):
+    """A generator that copies the training rows: real by every figure, and given away; its rows are made once."""
+    lines = ["kind,age,size", *(f"{'cat' if i % 3 else 'dog'},{i},{i % 7}" for i in range(80))]
+    (tmp_path / "tables").mkdir()
+    with gzip.open(tmp_path / "tables" / "pets.csv.gz", "wt") as f:
+        f.write("\n".join(lines) + "\n")
+    made = []
+    monkeypatch.setattr(tables, "SETS", {"pets": (50, None, "kind", ("size",))})
+    monkeypatch.setattr(tables, "data_dir", lambda: tmp_path)
+    monkeypatch.setattr(tables, "run_darn", lambda train, out, left: made.append(shutil.copy(train, out)) or {"s": 1})
+    words = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "tables.json")]
+    for _ in range(2):
+        record = tables.main(words)
+    assert len(made) == 1
+    real, copied = record["rows"]
+    assert (real["rows_by"], copied["rows_by"]) == ("real", "darn")
+    assert all(copied[k] == v for k, v in real.items() if k != "rows_by")
+    assert copied["membership_auc"] == 1
+    assert "CTGAN: skipped" in capsys.readouterr().out
+    assert json.loads((tmp_path / "tables.json").read_text())["rows"][1]["set"] == "pets"

@@ -255,6 +255,12 @@ BAD_USE = {
     "per-row ending": (lambda r, d: ["eval", r, "--per-row", "a.txt"], ["a.txt", ".npy or .csv"]),
     "no samples": (lambda r, d: ["eval", r, "--samples", "0"], ["--samples", "at least 1"]),
     "every none": (lambda r, d: ["eval", r, "--every", "0"], ["--every"]),
+    "no precision": (lambda r, d: ["eval", r, "--precision", "0"], ["--precision", "positive", "not 0"]),
+    "precision and samples": (
+        lambda r, d: ["report", r, "--precision", "0.1", "--samples", "5"],
+        ["leave out --precision or --samples"],
+    ),
+    "repeats of nothing": (lambda r, d: ["eval", r, "--repeats", "5"], ["--repeats", "--samples"]),
     "not whole": (lambda r, d: ["eval", r, "--repeats", "x"], ["--repeats", "'x'"]),
     "no split": (lambda r, d: ["eval", r, "--split", "tset"], ["--split", "did you mean test?"]),
     "no GPU": (lambda r, d: ["eval", r, "--device", "gpu"], ["no GPU"]),
@@ -543,7 +549,7 @@ def test_sample(run, tmp_path, capsys):
 
 
 def test_encode(run, tmp_path, capsys):
-    assert facts(capsys, "encode", run, "--out", "h.npy") == {"rows": 300, "layers": [8], "out": "h.npy"}
+    assert facts(capsys, "encode", run, "--out", "h.npy") == {"rows": 300, "layers": [8], "out": "h.npy", "idle": False}
     ok(capsys, "encode", run, "--probabilities", "--out", "q.npy", "--reconstruct", "x.npy")
     h, q, x = np.load("h.npy"), np.load("q.npy"), np.load("x.npy")
     np.testing.assert_array_equal(h, q > 0.5)

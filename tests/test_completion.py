@@ -205,3 +205,12 @@ def test_pretrained_models(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(pretrained, "folders", lambda: [tmp_path])
     with pytest.raises(FileNotFoundError, match="copy it from results/models of the repository"):
         darn.load("mnist-500")
+
+
+def test_weights_too_large_for_finite_probabilities():
+    """A forged model, say: every weight is finite, but no sum of them."""
+    model = make_model("1 factorial")[0]
+    wild = jax.tree.map(lambda w: np.full_like(w, 1e38), model)
+    x, mask = np.zeros((2, model.n_x)), np.ones((2, model.n_x), bool)
+    with pytest.raises(DarnError, match="not finite"):
+        completion._by_states(wild, x, mask, None, 2, 0)

@@ -11,7 +11,7 @@ ROOT = Path(darn.__file__).parent
 # Every room has a storey; an import goes downwards, or stays within its room.
 STOREYS = [
     {"errors"},
-    {"files", "config"},
+    {"files", "config", "jsonable", "cache"},
     {"data"},
     {"batching", "random", "gradients"},
     {"nn"},
@@ -20,14 +20,14 @@ STOREYS = [
     {"model_file", "zoo"},
     {"inference"},
     {"codec"},
-    {"training"},
+    {"training", "fidelity"},
     {"runs"},
     {"report"},
     {"paper"},
-    {"estimator", "cli"},
+    {"estimator", "table_estimator", "cli"},
     {"__main__"},
 ]
-BELOW_DATA = {"errors", "files"}
+BELOW_DATA = {"errors", "files", "jsonable"}
 
 
 def storey(room):

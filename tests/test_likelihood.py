@@ -14,8 +14,11 @@ from helpers import DEEP, MODELS, joint, make_model, randomised, states, table
 from darn import zoo
 from darn.config import Architecture
 from darn.errors import DarnError
-from darn.inference.likelihood import evaluate, exact, importance
+from darn.inference import weights
+from darn.inference.likelihood import evaluate, exact, importance, method_for
 from darn.inference.objective import description_length
+from darn.inference.summary import Running
+from darn.inference.weights import settle
 from darn.model import Stack
 
 models = pytest.mark.parametrize("name", MODELS)
@@ -152,6 +155,15 @@ def test_effective_sample_size_is_that_of_the_weights(name):
     assert np.median(sampled(name).ess / 1000 / expected) == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize("name", ["nade", "1 linear | c", "2 skip", "on a grid, 1"])
+def test_exact_scores_do_not_depend_on_how_rows_are_grouped(name):
+    model, x, context = everything(name)
+    run = partial(exact, model, x[:7], context=None if context is None else context[:7])
+    whole, pieces = run(rows_at_once=7), run(rows_at_once=3)
+    np.testing.assert_allclose(whole.log_p, pieces.log_p, rtol=1e-5)
+    np.testing.assert_allclose(whole.row_bound, pieces.row_bound, rtol=1e-5)
+
+
 def test_importance_does_not_depend_on_how_rows_are_grouped():
     model, x, context = everything("1 linear | c")
     run = partial(importance, model, x[:7], context=context[:7], n_samples=50, repeats=2)
@@ -166,6 +178,71 @@ def test_importance_follows_its_seed():
     run = lambda seed: importance(model, x, n_samples=1000, repeats=1, seed=seed).log_p  # noqa: E731
     np.testing.assert_array_equal(run(1), run(1))
     assert np.any(run(1) != run(2))
+
+
+# ---------------------------------------------------------------- as many samples as a row needs
+
+
+@pytest.mark.parametrize(("name", "variance"), [("2", 0.05), ("1 linear | c", 0.01)])
+def test_the_interval_of_a_precision_covers_the_truth(name, variance):
+    """Over 400 repetitions; the first model has weights whose squares vary a hundredfold, the second milder ones."""
+    model, x, context = everything(name)
+    R, N = 400, len(x)
+    many, side = np.tile(x, (R, 1)), None if context is None else np.tile(context, (R, 1))
+    numbers = np.arange(R * N, dtype=np.uint32)
+    found = settle(model, many, context=side, variance=variance, seed=0, numbers=numbers, size=512)
+    truth = exactly(name).log_p
+    error = found.log_p.reshape(R, N).mean(axis=1) - truth.mean()
+    half = np.zeros(R)
+    for r in range(R):
+        one = Running("importance")
+        one.add(jax.tree.map(lambda v, r=r: v.reshape(R, N)[r], found))
+        half[r] = one.summary().nll_ci95
+    assert np.mean(np.abs(error) < half) > 0.92  # 0.95 less three standard errors
+    assert half.mean() < 3 * error.std()  # and is no wider than it need be
+    # What is left of the bias is less than half of what was corrected, and no more than noise.
+    assert found.correction.mean() > 0.003
+    assert abs(error.mean()) < found.correction.mean() / 2 + 2 * error.std() / R**0.5
+    assert error.std() < 1.5 * (variance / N) ** 0.5
+    # Rows with the same weights need about as many samples; those with heavier ones need more.
+    w = np.exp(np.subtract(*joint(model, None if context is None else context[0])))
+    q = np.exp(joint(model, None if context is None else context[0])[1])
+    cv2 = (q * w**2).sum(axis=1) / (q * w).sum(axis=1) ** 2 - 1
+    drawn = found.drawn.reshape(R, N).mean(axis=0)
+    assert np.corrcoef(np.log(np.maximum(cv2 / variance, 64)), np.log(drawn))[0, 1] > 0.9
+    assert drawn.max() > 2 * drawn.min()
+
+
+def test_a_precision_is_kept_and_does_not_depend_on_how_rows_are_grouped():
+    model, x, context = everything("1 linear | c")
+    run = partial(importance, model, precision=0.05)
+    whole, pieces = run(x, context=context), run(x, context=context, rows_at_once=3)
+    assert whole.nll_ci95 < 0.05 * 1.2
+    assert abs(whole.nll - exactly("1 linear | c").nll) < 2 * whole.nll_ci95
+    assert (whole.repeats, whole.unsettled, whole.at) == (1, 0, {})
+    assert whole.n_samples == round(whole.drawn.mean())
+    for name in ("log_p", "ess", "row_bound", "drawn"):
+        np.testing.assert_allclose(getattr(whole, name), getattr(pieces, name), rtol=1e-4)
+    back = np.arange(len(x))[::-1].astype(np.uint32)
+    turned = run(x[::-1].copy(), context=context[::-1].copy(), numbers=back)
+    np.testing.assert_allclose(turned.log_p[::-1], whole.log_p, rtol=1e-4)
+    alone = run(x[5:6], context=context[5:6], numbers=back[::-1][5:6], among=len(x))
+    np.testing.assert_allclose(alone.log_p, whole.log_p[5:6], rtol=1e-4)
+    finer = run(x, context=context, precision=0.01)
+    assert finer.nll_ci95 < 0.01 * 1.2
+    assert finer.drawn.mean() > 5 * whole.drawn.mean()
+
+
+def test_rows_that_are_never_settled_are_counted(monkeypatch):
+    monkeypatch.setattr(weights, "LIMIT", 128)
+    model, x, _ = everything("2")
+    found = importance(model, x, precision=0.01)
+    assert found.drawn.max() == 128
+    assert 0 < found.unsettled <= len(x)
+    assert found.nll_ci95 > 0.01
+    summary = json.loads(json.dumps(found.summary(), allow_nan=False))
+    assert summary["unsettled"] == found.unsettled
+    assert summary["drawn"] == {"least": int(found.drawn.min()), "most": 128}
 
 
 # ---------------------------------------------------------------- q = posterior
@@ -237,6 +314,17 @@ def test_evaluate_enumerates_small_codes_and_samples_large_ones():
     found = evaluate(large, states(3)[:2], n_samples=20, repeats=2)
     assert found.method == "importance"
     assert (found.n_samples, found.repeats) == (20, 2)
+
+
+def test_codes_are_enumerated_where_that_is_the_cheaper_way():
+    """A NADE works for every pair of row and code, so it gets fewer codes than a layer that is linear in the code."""
+
+    def chosen(n_h, visible):
+        arch = Architecture(n_h=(n_h,), n_d=(), visible=visible, n_nade=(50,))
+        return method_for(zoo.build(arch, 20, key=jax.random.key(0)))
+
+    assert [chosen(n, "linear") for n in (16, 17)] == ["exact", "importance"]
+    assert [chosen(n, "nade") for n in (9, 16)] == ["exact", "importance"]
 
 
 def test_too_many_codes_are_refused():

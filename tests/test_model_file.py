@@ -22,7 +22,7 @@ import darn.nn
 from darn import Conditional, DarnError, Stack, Training, fit
 from darn.cli import main
 from darn.data import Rows
-from darn.layers import AbstractBinaryLayer, Factorial, OneHot
+from darn.layers import AbstractBinaryLayer, Factorial, Groups
 from darn.model_file import check, describe, load_model, rebuild, save_model
 from darn.nn import REGISTRY, AbstractMap, register, tuning_field
 
@@ -129,6 +129,7 @@ def refused(path, match=""):
         load_model(path)
     text = str(e.value)
     assert "\n" not in text
+    assert len(text) < 600
     assert path.name in text
     return text
 
@@ -304,6 +305,7 @@ FORGERIES = {
     "an unknown class": (lambda s: changed(s, *LAYER, "module", to="os.system"), "import the package that defines it"),
     "another class": (lambda s: changed(s, *LAYER, "module", to="dense"), "no field"),
     "a class in the wrong place": (lambda s: changed(s, *LAYER, "module", to="conditional"), "no field"),
+    "a long name": (lambda s: changed(s, *LAYER, "module", to="x" * 100_000), "no class is registered"),
     "an unknown field": (lambda s: changed(s, *LAYER, "fields", "block", to=3), "no field block"),
     "a field less": (lambda s: changed(s, *LAYER, "fields", "n", to=None), "field n of a .* is missing"),
     "an unknown node": (lambda s: changed(s, *LAYER, "fields", "n", to={"set": 3}), "neither a module nor an array"),
@@ -340,13 +342,24 @@ def test_forged_info(info, saved):
 
 
 def test_groups_must_sum_to_the_units():
-    model = Stack((Conditional(OneHot(Factorial(6), (3, 1, 2))),))
+    model = Stack((Conditional(Groups(Factorial(6), (3, 1, 2))),))
     structure, arrays = describe(model)
-    for groups in ([3, 1, 3], [6, 0], [7, -1], [], [2.0, 4], "6"):
+    for groups in (
+        [3, 1, 3],
+        [6, 0],
+        [7, -1],
+        [],
+        [2.0, 4],
+        "6",
+        [5, [1, 0]],
+        [4, [9, True]],
+        [5, [2**60, False]],
+        [[]],
+    ):
         with pytest.raises(DarnError):
             rebuild(changed(structure, *LAYER, "fields", "groups", to=groups), arrays)
     # One unit that is broadcast to six.
-    structure, arrays = describe(Stack((Conditional(OneHot(Factorial(1), (1,))),)))
+    structure, arrays = describe(Stack((Conditional(Groups(Factorial(1), (1,))),)))
     forged = changed(structure, *LAYER, "fields", "groups", to=[6])
     with pytest.raises(DarnError):
         rebuild(changed(forged, *LAYER, "fields", "n", to=6), arrays)
@@ -484,7 +497,7 @@ def test_one_load(saved):
         run.rows()
     assert not {"load_model", "open_run"} & set(dir(darn))
     save_model(saved, run.model, {"recipe": 7})
-    with pytest.raises(DarnError, match="damaged recipe"):
+    with pytest.raises(DarnError, match="not a readable recipe"):
         darn.load(saved)
     with pytest.raises(FileNotFoundError):
         darn.load("no-such-model-anywhere")

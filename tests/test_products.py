@@ -27,6 +27,9 @@ TABLES = {"a table, linear": "linear", "a table, factorial": "factorial", "a tab
 NAMES = [*MODELS, *TABLES]
 HOW = Training(epochs=3, batch=20, validate_every=1, checkpoint_every=1e9)
 
+# Completed by importance weights as well, the way of codes too long to enumerate: one of each kind of visible layer.
+WEIGHED = ("1 linear, linear encoder", "1 nade, nade encoder", "1 mixture", "2 skip", "on a grid, 1", "a table, linear")
+
 NO_CONTEXT = "without an observed context"
 CANNOT = {
     ("eonade", "compress"): "EoNADE layers have no integer twin",
@@ -73,7 +76,7 @@ def home(tmp_path_factory):
 def trained(name: str, home: Path):
     """(recipe, run, model as it came out of training) of a model of the list."""
     here = home / str(NAMES.index(name))
-    here.mkdir()
+    here.mkdir(exist_ok=True)
     arch = MODELS["1 nade, nade encoder" if TABLES.get(name) == "nade" else "1 linear, linear encoder"][0]
     arch = MODELS[name][0] if name in MODELS else arch.__class__(**{**vars(arch), "visible": TABLES[name]})
     recipe = Recipe(arch, HOW, _write_rows(name, here))
@@ -139,8 +142,6 @@ def exact(case):
     scored = likelihood.exact(case.model, case.x, context=case.context)
     assert np.all(scored.log_p < 0)
     assert np.all(scored.row_bound >= -scored.log_p - 1e-3)
-    few = likelihood.exact(case.model, case.x, context=case.context, rows_at_once=2)
-    np.testing.assert_allclose(few.log_p, scored.log_p, rtol=1e-5)
 
 
 def importance(case):
@@ -148,8 +149,6 @@ def importance(case):
     found = likelihood.importance(case.model, case.x, **options)
     scored = likelihood.exact(case.model, case.x, context=case.context)
     np.testing.assert_allclose(found.log_p, scored.log_p, atol=0.2)
-    few = likelihood.importance(case.model, case.x, rows_at_once=4, **options)
-    np.testing.assert_allclose(few.log_p, found.log_p, rtol=1e-4)
 
 
 def sample(case):
@@ -157,9 +156,8 @@ def sample(case):
     drawn = sampling.sample(case.model, 7, context=context, log_prob=True)
     assert drawn.x.shape == (7, case.model.n_x)
     assert [h.shape for h in drawn.h] == [(7, n) for n in case.model.n_h]
-    same(drawn.x, sampling.sample(case.model, 7, context=context, chunk=3).x)
     if case.context is None:
-        case.command("sample", case.run.path, "-n", 5, "--out", case.out / "x.csv")
+        case.command("sample", case.run.path, "-n", 7, "--out", case.out / "x.csv")
 
 
 def encode(case):
@@ -174,8 +172,6 @@ def reconstruct(case):
     assert code.x.shape == case.x.shape
     if case.model.n_layers:
         np.testing.assert_allclose(sampling.decode(case.model, code.h, context=case.context), code.x, rtol=1e-5)
-        few = sampling.decode(case.model, code.h, context=case.context, chunk=2)
-        np.testing.assert_allclose(few, code.x, rtol=1e-5)
 
 
 def complete(case):
@@ -186,11 +182,10 @@ def complete(case):
     for drawn in found.x.swapaxes(0, 1):
         np.testing.assert_array_equal(drawn[~missing], case.x[~missing])
     assert np.all(found.log_p_observed <= 1e-5)
-    weighed = completion._by_weights
-    keys = jax.random.split(jax.random.key(0), len(case.x))
-    x, side = case.x.astype(np.float32), None if case.context is None else np.asarray(case.context, np.float32)
-    _, log_p, _ = weighed(case.model, x, missing, side, keys, 1, 300, 1)
-    np.testing.assert_allclose(log_p, found.log_p_observed, atol=0.3)
+    if case.name in WEIGHED:
+        keys = jax.random.split(jax.random.key(0), len(case.x))
+        _, log_p, _ = completion._by_weights(case.model, case.x.astype(np.float32), missing, None, keys, 1, 300, 1)
+        np.testing.assert_allclose(log_p, found.log_p_observed, atol=0.3)
     case.command(
         "complete", case.run.path, "--hide", "lower", "--samples", 5, "--sweeps", 1, "--out", case.out / "c.csv"
     )
@@ -215,7 +210,7 @@ def compress(case):
 
 
 def report(case):
-    case.command("report", case.run.path, "--rows", 5, "--samples", 5, "--repeats", 2, "--out", case.out / "r.html")
+    case.command("report", case.run.path, "--rows", 6, "--samples", 5, "--repeats", 2, "--out", case.out / "r.html")
     page = (case.out / "r.html").read_text()
     assert "<svg" in page or "<canvas" in page or "<img" in page
 

@@ -198,7 +198,7 @@ def test_a_failed_start_leaves_nothing(recipe, tmp_path, monkeypatch):
     def failing(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folder, "fit", failing)
+    monkeypatch.setattr("darn.training.fit", failing)
     (tmp_path / "mine").mkdir()
     for out in ("new/deep", "mine"):
         with pytest.raises(KeyboardInterrupt):
@@ -215,7 +215,7 @@ def test_a_damaged_recipe_is_refused(damaged, recipe, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.json").write_bytes(damaged)
     before = contents(tmp_path)
-    with pytest.raises(DarnError, match=r"recipe\.json is damaged"):
+    with pytest.raises(DarnError, match=r"recipe\.json( is damaged|: not a readable recipe)"):
         folder.train(recipe, tmp_path / "run", resume=True, progress=False)
     assert contents(tmp_path) == before
 

@@ -10,6 +10,8 @@ import pytest
 from darn import DarnError, data
 from darn.cli import main
 from darn.data import Columns, Schema
+from darn.inference import likelihood
+from darn.runs.folder import load
 
 RNG = np.random.RandomState(0)
 N = 120
@@ -50,47 +52,60 @@ def test_the_command_says_what_each_column_was_taken_for(table, capsys):
     assert main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["table"]
     assert list(told) == MODELLED
-    assert told["colour"] == "one of 3: 'blue, dark', 'green', 'red', or missing"
+    assert told["colour"] == "category of 3: 'blue, dark', 'green', 'red'"
     assert told["same"].startswith("always 'x'")
-    assert told["weight"].startswith("a number from 0.")
-    assert told["weight"].endswith(", in 10 bins")
-    assert told["wings"] == "a bit"
+    assert told["weight"].startswith("real number from 0.")
+    assert told["weight"].endswith(", in 8 cells")
+    assert told["wings"] == "boolean of 2: '0', '1'"
     assert main(words) == 0
-    assert "one of 3: 'blue, dark'" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "category of 3: 'blue, dark', 'green', 'red', or missing; 4 units (3 different texts)" in said
+    more = ["--column", "id=category", "--column", "legs=number", "--column", "weight=id"]
+    assert main([w for w in words if w not in ("--drop", "id")] + more) == 0
+    said = capsys.readouterr().out
+    assert "category of 120" in said
+    assert "7 units (as asked)" in said
+    assert "legs    whole number from 2 to 8 in steps of 2" in said
+    assert "weight  id, set aside: samples are left empty; 0 units (as asked)" in said
     assert main(["data", "digits", "--drop", "id"]) == 2
     assert "is not a table" in capsys.readouterr().err
 
 
 def test_named_columns_may_be_categories_of_nearly_every_row(table):
-    with pytest.raises(DarnError, match="drop = 'id'"):
-        data.load(table, columns=Columns("auto", drop="colour,legs,weight,same,kind"))
-    named = data.load(table, columns=Columns("id,count", drop="colour,legs,weight,same,kind")).schema
-    assert [len(c.units) for c in named.columns] == [1, 3, N]
+    rest = "colour,legs,weight,same,kind,wings"
+    auto, named = (data.load(table, columns=Columns(c, drop=rest)).schema for c in ("auto", "id,count"))
+    assert [c.size for c in auto.columns] == [3, 0]
+    assert [c.size for c in named.columns] == [3, 7]  # 120 values are numbered
+
+
+def test_densities_are_estimated_from_the_training_rows(table):
+    """So that the score of held-out rows does not know them."""
+    splits = data.load(table, columns=AUTO, labels="kind")
+    weight = splits.schema.columns[2]
+    assert sum(weight.counts) == len(splits.train)
+    assert all(np.isfinite(rows.log_density).all() for rows in (splits.train, splits.valid, splits.test))
+    assert data.load(table, columns=Columns("auto", drop="id,weight")).train.log_density is None
 
 
 def test_round_trip(table):
     splits = data.load(table, columns=AUTO, labels="kind")
     schema = splits.schema
     assert schema.names == tuple(MODELLED)
-    assert [c.kind for c in schema.columns] == ["category", "category", "number", "bit", "category"]
-    assert schema.groups == (4, 4, 10, 1, 2)
+    assert [c.kind for c in schema.columns] == ["category", "category", "number", "category", "category"]
+    assert schema.sizes == (4, 4, 8, 1, 0)
+    assert schema.groups == (4, 4, 8, (1, False))
     assert splits.columns[:4] == ("colour=blue, dark", "colour=green", "colour=red", "colour=(missing)")
     cells = np.array([[r[n] for n in MODELLED] for r in ROWS])
-    bits = schema.encode(MODELLED, cells, "it")
-    ends = np.cumsum(schema.groups)
-    for lo, hi, c in zip(ends - schema.groups, ends, schema.columns):
-        assert c.kind == "bit" or (bits[:, lo:hi].sum(axis=1) == 1).all()
+    bits = schema.encode(MODELLED, cells, "it").bits
     back = schema.decode(bits)
     for row, old in zip(back, cells):
         words = ["" if w == "?" else w for w in old.tolist()]
         assert row[:2] + row[3:] == words[:2] + words[3:]
-    again = schema.encode(MODELLED, np.array(back), "it")
-    moved = (again != bits).any(axis=1).mean()  # a number drawn beside an edge may be rounded over it
-    assert moved < 0.05
+    np.testing.assert_array_equal(schema.encode(MODELLED, np.array(back), "it").bits, bits)
     assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
     # Columns are found by name, in any order.
     order = [3, 1, 4, 0, 2]
-    np.testing.assert_array_equal(schema.encode([MODELLED[i] for i in order], cells[:, order], "it"), bits)
+    np.testing.assert_array_equal(schema.encode([MODELLED[i] for i in order], cells[:, order], "it").bits, bits)
 
 
 def test_weights_and_labels_go_with_their_rows(table):
@@ -111,7 +126,7 @@ def test_parquet_is_the_same_table(table, tmp_path):
     frame.write_parquet(tmp_path / "pets.parquet")
     a, b = (data.load(p, columns=AUTO, labels="kind") for p in (table, tmp_path / "pets.parquet"))
     np.testing.assert_array_equal(a.train.values, b.train.values)
-    assert a.schema == b.schema
+    assert a.schema.units == b.schema.units
 
 
 def refused(path, said, **options):
@@ -121,7 +136,8 @@ def refused(path, said, **options):
 
 def test_refusals(table, tmp_path):
     refused(table, "categorical = 'auto'")
-    refused(table, "looks like an identifier: leave it out with drop = 'id'", columns=Columns("auto"))
+    refused(table, "cannot be 'colour'", columns=Columns(column=["id=colour"]))
+    refused(table, "give NAME=KIND", columns=Columns(column=["id"]))
     refused(table, "no column named 'colr'", columns=Columns("colr"))
     refused(
         table,
@@ -137,9 +153,11 @@ def test_refusals(table, tmp_path):
     two.write_text("a,b\n" + "x,y\n" * 12 + "x\n")
     refused(two, "line 14 has 1 values", columns=Columns("auto"))
     schema = data.load(table, columns=AUTO, labels="kind").schema
-    new = write(tmp_path / "new.csv", [ROWS[0] | {"colour": "pink"}])
-    with pytest.raises(DarnError, match="the value 'pink' in column 'colour', which did not occur"):
+    new = write(tmp_path / "new.csv", [ROWS[0] | {"colour": "pink", "same": "y", "legs": ""}])
+    with pytest.raises(DarnError, match=r"training data: 'pink' in column 'colour'; 'y' in column 'same'"):
         data.load_rows(new, columns=Columns(schema=schema))
+    assert len(data.load_rows(new, columns=Columns(schema=schema, unseen="nearest"))) == 1
+    refused(new, "unseen must be one of", columns=Columns("auto", unseen="never"))
 
 
 def test_from_table_to_synthetic_rows(table, tmp_path, capsys):
@@ -163,7 +181,8 @@ def test_from_table_to_synthetic_rows(table, tmp_path, capsys):
     for name in ("colour", "legs", "wings", "same", "kind"):
         known = {r[name] for r in ROWS} | {""}
         assert {r[name] for r in rows} <= known - {"?"}
-    assert all(0 <= float(r["weight"]) <= max(float(s["weight"]) for s in ROWS) for r in rows)
+    assert all(0 <= float(r["weight"]) <= 2 * max(float(s["weight"]) for s in ROWS) for r in rows)
+    assert all(len(r["weight"].partition(".")[2]) == 2 for r in rows)
     # New rows are scored under the same schema: columns in any order, weights and dropped columns absent.
     some = write(tmp_path / "some.csv", ROWS[:7], ["kind", *reversed(MODELLED)])
     scores = tmp_path / "s.npy"
@@ -173,3 +192,15 @@ def test_from_table_to_synthetic_rows(table, tmp_path, capsys):
     capsys.readouterr()
     assert main(["eval", str(run)]) == 0
     assert "rows of" in capsys.readouterr().out
+    # log p is that of the values: of the bits, and of the numbers within their cells.
+    assert main(["eval", str(run), str(some), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    found = data.load_rows(some, labels="kind", columns=Columns(schema=load(run).schema), classes=("a", "b"))
+    assert facts["log_density"] == pytest.approx(found.log_density.mean())
+    bits = likelihood.evaluate(load(run).model, found.unpack(), context=found.context)
+    assert -facts["nll"] == pytest.approx(bits.log_p.mean() + found.log_density.mean(), abs=1e-3)
+    # A category that no training row had is named, with all others, or counts as another.
+    odd = write(tmp_path / "odd.csv", [ROWS[0] | {"colour": "greeen"}], ["kind", *MODELLED])
+    assert main(["eval", str(run), str(odd)]) == 2
+    assert "'greeen' in column 'colour'" in capsys.readouterr().err
+    assert all(main(["eval", str(run), str(odd), "--unseen", how]) == 0 for how in ("missing", "nearest"))

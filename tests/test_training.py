@@ -33,6 +33,7 @@ from darn.training import (
     Loop,
     Program,
     Terms,
+    checkpoint_host,
     fit,
     load_checkpoint,
     make_optimizer,
@@ -581,16 +582,18 @@ def test_checkpoints_are_exact_and_know_their_model(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     tree = {"w": jnp.asarray([0.1, 1e-30, -7.0]), "n": jnp.asarray(3, jnp.int32)}
     save_checkpoint(path, tree, {"epoch": 3, "bound": math.inf})
-    found, host = load_checkpoint(path, jax.tree.map(jnp.zeros_like, tree))
-    same(found, tree)
-    assert host == {"epoch": 3, "bound": math.inf}
+    same(load_checkpoint(path, jax.tree.map(jnp.zeros_like, tree)), tree)
+    assert checkpoint_host(path) == {"epoch": 3, "bound": math.inf}
     with pytest.raises(DarnError, match="another model"):
         load_checkpoint(path, {"w": jnp.zeros(4), "n": jnp.asarray(0)})
     with pytest.raises(DarnError, match="another model"):
         load_checkpoint(path, {"v": jnp.zeros(3), "n": jnp.asarray(0)})
+    with pytest.raises(DarnError, match="another model"):
+        load_checkpoint(path, {"w": jnp.zeros(3, jnp.int32), "n": jnp.asarray(0)})
     whole = path.read_bytes()
-    for cut in (0, 5, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:cut])
+    flipped = whole[:-1] + bytes([whole[-1] ^ 1])
+    for bad in (*(whole[:cut] for cut in (0, 5, len(whole) // 2, len(whole) - 1)), flipped):
+        path.write_bytes(bad)
         with pytest.raises(DarnError) as e:
             load_checkpoint(path, tree)
         assert "\n" not in str(e.value)

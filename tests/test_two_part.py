@@ -37,7 +37,7 @@ def body(structure, head, rest=b""):
 
 @pytest.mark.parametrize(("tag", "pack"), list(enumerate([zlib.compress, bz2.compress, lzma.compress])))
 def test_bombs_take_no_memory(tag, pack, monkeypatch):
-    monkeypatch.setattr(two_part, "MAX_BYTES", 16 << 20)  # LZMA's own tables take some 9 MB
+    monkeypatch.setattr(two_part, "MAX_MODEL", 16 << 20)  # LZMA's own tables take some 9 MB
     bomb = bytes([tag]) + pack(bytes(100 << 20))
     tracemalloc.start()
     with pytest.raises(DarnError, match="longer than"):
@@ -68,6 +68,6 @@ def test_malformed_bytes_are_refused():
 
 
 def test_a_model_beyond_the_limit_is_not_written(monkeypatch):
-    monkeypatch.setattr(two_part, "MAX_BYTES", 100)
+    monkeypatch.setattr(two_part, "MAX_MODEL", 100)
     with pytest.raises(DarnError, match="at most 100 bytes"):
         packed("linear autoregression")

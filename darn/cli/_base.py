@@ -8,13 +8,17 @@ from dataclasses import Field
 from functools import partial
 from typing import Any
 
+from darn.cache import use_cache
 from darn.errors import DarnError
-from darn.runs.fields import fields_of, parse_field, placeholder, show_field
-from darn.runs.jsonable import FieldError
+from darn.jsonable import FieldError
+from darn.runs.fields import fields_of, join_texts, parse_field, placeholder, show_field
 
 BAR = {"unit": " rows", "disable": None}  # a progress bar with the time left, on a terminal only
 
 # argparse, not tyro: fields have their own notation ('80x12', '8/4/32'), and every error is one sentence.
+
+
+TUPLES = [f.name for f in fields_of("data") if f.type == tuple[str, ...]]  # each text of these is one entry
 
 
 class Commands:
@@ -50,10 +54,13 @@ class Commands:
         group = p.add_argument_group("computing")
         group.add_argument("--device", choices=("cpu", "gpu"), help="where to compute (default: a GPU if there is one)")
         group.add_argument(
-            "--precision",
+            "--matmul",
             choices=("default", "highest"),
             default="default",
-            help="of matrix products on a GPU (default: default)",
+            help="the precision of matrix products on a GPU (default: default)",
+        )
+        group.add_argument(
+            "--no-cache", action="store_true", help="compile anew, without the cache of compiled programs (DARN_CACHE)"
         )
 
     def fields(self, p):
@@ -76,7 +83,7 @@ def add_field(group, f: Field) -> None:
         more |= {"nargs": "?", "const": "true", "type": partial(_checked, f.name)}
     elif f.metadata["repeatable"]:
         more |= {"action": "append"}
-    default = "" if f.default is None else f" [{show_field(f.default)}]"
+    default = "" if f.default is None or f.name in TUPLES else f" [{show_field(f.default)}]"
     group.add_argument(f"--{f.name}", help=(f.metadata["help"] + default).replace("%", "%%"), **more)
     if "_" in f.name:
         group.add_argument(f"--{f.name.replace('_', '-')}", help=argparse.SUPPRESS, **more)
@@ -84,6 +91,16 @@ def add_field(group, f: Field) -> None:
 
 def _values(f: Field) -> str:
     return "{" + ",".join(f.metadata["choices"]) + "}" if f.metadata["choices"] else placeholder(f)
+
+
+def add_unseen(p) -> None:
+    """The option of commands that give rows of a table to a model."""
+    p.add_argument(
+        "--unseen",
+        choices=("error", "missing", "nearest"),
+        default="error",
+        help="what a category that no training row had counts as (default: error)",
+    )
 
 
 def add_delimiter(p) -> None:
@@ -103,7 +120,8 @@ def _checked(name: str, text: str) -> str:
 def given_fields(args) -> dict[str, Any]:
     """The recipe fields given on the command line; a repeated option becomes a list."""
     given = {k.removeprefix("field_"): v for k, v in vars(args).items() if k.startswith("field_") and v is not None}
-    return {k: parse_field(k, ",".join(v) if isinstance(v, list) else v) for k, v in given.items()}
+    join = lambda k, v: join_texts(v) if k in TUPLES else ",".join(v)  # noqa: E731
+    return {k: parse_field(k, join(k, v) if isinstance(v, list) else v) for k, v in given.items()}
 
 
 def names_in(texts: list[str] | None) -> list[str] | None:
@@ -140,6 +158,34 @@ def at_least_one(args, *names: str) -> None:
             raise DarnError(f"-{'-' * (len(name) > 1)}{name} must be at least 1, not {value}")
 
 
+def add_precision(p, repeats: int) -> None:
+    """The options of commands that estimate a likelihood: to a precision, or with a fixed number of samples."""
+    p.add_argument(
+        "--precision", type=float, metavar="NATS", help="of -log p: each row gets the samples it needs (default 0.01)"
+    )
+    p.add_argument("--samples", type=int, help="importance samples for every row, instead of a precision")
+    p.add_argument("--repeats", type=int, help=f"repeats of the estimate with --samples (default {repeats})")
+    p.set_defaults(default_repeats=repeats)
+    p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
+
+
+def precision_of(args) -> dict:
+    """What `likelihood.evaluate` is told by the options of `add_precision`."""
+    at_least_one(args, "samples", "repeats")
+    check_seed(args)
+    if args.samples is not None:
+        if args.precision is not None:
+            raise DarnError("--precision chooses the samples of every row: leave out --precision or --samples")
+        return {"n_samples": args.samples, "repeats": args.repeats or args.default_repeats}
+    if args.repeats is not None:
+        raise DarnError("--repeats repeats an estimate with --samples: give both, or a --precision")
+    if args.precision is None:
+        return {}
+    if not 0 < args.precision < math.inf:
+        raise DarnError(f"--precision must be a positive number of nats, not {args.precision:g}")
+    return {"precision": args.precision}
+
+
 def check_seed(args) -> None:
     """Refuses a seed that does not fit into a 32-bit integer."""
     if args.seed is not None and not 0 <= args.seed < 2**31:
@@ -154,10 +200,12 @@ def check_different(*outputs: str | None) -> None:
 
 
 def use_device(args) -> None:
-    """Chooses the platform before JAX looks for one."""
+    """Chooses the platform before JAX looks for one, and turns on the cache of compiled programs."""
     import jax
 
-    if args.precision == "highest":
+    if not args.no_cache:
+        use_cache()
+    if args.matmul == "highest":
         jax.config.update("jax_default_matmul_precision", "highest")
     if args.device == "cpu":
         jax.config.update("jax_platforms", "cpu")

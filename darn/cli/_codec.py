@@ -1,6 +1,5 @@
 """The commands `compress`, `decompress` and `inspect`."""
 
-import io
 import math
 import os
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from darn.cli._base import Commands, add_delimiter, say, use_device
 from darn.errors import DarnError
-from darn.files import check_target
+from darn.files import check_target, open_input
 
 
 def compress(args) -> None:
@@ -119,13 +118,12 @@ def decompress(args) -> None:
             raise DarnError("--keep-going is for tables: an image cannot be restored without all of its rows")
         lost = 0
         with tqdm(total=head.rows, desc="decompressing", unit=" rows", disable=True if args.quiet else None) as bar:
-            options = {"mask": unit_mask(head.notes), "progress": bar.update, "keep_going": args.keep_going}
+            options = {"mask": unit_mask(head.notes), "keep_going": args.keep_going}
             rows, start = codec.RowCodec(made), f.tell()
-            if args.keep_going:  # how many rows are left must be known first: decoded twice, they need not be held
-                counted = rows.read(f, head, keep_going=True, mask=options["mask"])
-                lost = head.rows - sum(len(x) for _, x in counted)
+            if args.keep_going:  # how many rows are left is known at the end only: once to count, once to write
+                lost = head.rows - sum(len(x) for _, x in rows.read(f, head, **options))
                 f.seek(start)
-            blocks = rows.read(f, head, **options)
+            blocks = rows.read(f, head, progress=bar.update, **options)
             restore(target, blocks, head.rows - lost, head.n_x, head.notes, columns, schema)
     facts = {"rows": head.rows - lost, "lost": lost, "columns": head.n_x, "out": target}
     left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
@@ -134,17 +132,20 @@ def decompress(args) -> None:
 
 def inspect(args) -> None:
     from darn import codec
+    from darn.data import read_notes
 
     with _open(args.file) as f:
-        data = f.read()
-    found = codec.inspect(data)
-    head = codec.read_head(io.BytesIO(data))
-    images = head.notes.get("images")
-    facts = _facts(found) | {"fingerprint": head.fingerprint.hex(), "images": len(images) if images else None}
+        found = codec.inspect(f, verify=args.verify)
+        f.seek(0)
+        head = codec.read_head(f)
+    notes = read_notes(head.notes)
+    facts = _facts(found) | {"fingerprint": head.fingerprint.hex(), "images": len(notes.images) or None}
+    facts["verified"] = args.verify
+    checked = "every block" if args.verify else "the header and the end, but not the rows: --verify checks every block"
     lines = [*_lines(args.file, found), f"  model      fingerprint {head.fingerprint.hex()}"]
-    if images:
-        lines.append(f"  images     {len(images):,}, in tiles of {head.notes['tile'][0]} x {head.notes['tile'][1]}")
-    say(args, facts, *lines)
+    if notes.tile:
+        lines.append(f"  images     {len(notes.images):,}, in tiles of {notes.tile[0]} x {notes.tile[1]}")
+    say(args, facts, *lines, f"  checked    {checked}")
 
 
 def _paths(args, name: str, with_model: bool | None) -> list[str]:
@@ -170,10 +171,7 @@ def _open(path: str):
         shutil.copyfileobj(sys.stdin.buffer, held, 1 << 20)
         held.seek(0)
         return held
-    try:
-        return open(path, "rb")
-    except OSError as e:
-        raise DarnError(f"{path} cannot be read: {e.strerror}") from e
+    return open_input(path)
 
 
 def _say_beside(args, target: str, facts, *lines: str) -> None:
@@ -248,3 +246,4 @@ def register(add: Commands) -> None:
 
     p = add.command("inspect", inspect, "where the bytes of a compressed file go", "  darn inspect my.drn")
     p.add_argument("file", metavar="FILE", help="a file that `darn compress` wrote")
+    p.add_argument("--verify", action="store_true", help="check the checksum of every block")

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 
-from darn.cli._base import BAR, Commands, add_delimiter, at_least_one, check_seed, say, use_device
+from darn.cli._base import BAR, Commands, add_delimiter, add_unseen, at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
@@ -44,9 +44,9 @@ def complete(args) -> None:
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
     facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data.source, "n": args.n}
     if args.hide is None:
-        given = holes.read(run, args.data, args.every, args.delimiter)
+        given = holes.read(run, args.data, args.every, args.delimiter, args.unseen)
     else:
-        given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter)
+        given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter, args.unseen)
     known, missing = given.survey(run)
     if not known.rows:
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
@@ -117,6 +117,7 @@ def register(add: Commands) -> None:
     )
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
     add_delimiter(p)
+    add_unseen(p)
     p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")
     p.add_argument("-n", type=int, default=1, help="completions of each row (default 1)")
     p.add_argument("--samples", type=int, default=100, help="importance samples per row (default 100)")

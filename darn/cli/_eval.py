@@ -3,13 +3,13 @@
 import contextlib
 import time
 
-from darn.cli._base import BAR, Commands, at_least_one, check_seed, say, use_device
+from darn.cli._base import BAR, Commands, add_precision, add_unseen, at_least_one, precision_of, say, use_device
 from darn.errors import DarnError
 
 
 def evaluate(args) -> None:
-    at_least_one(args, "samples", "repeats", "every")
-    check_seed(args)
+    at_least_one(args, "every")
+    precision_of(args)
     from darn.data import TABLES, check_output, open_table
 
     check_output(args.per_row, TABLES)
@@ -27,18 +27,19 @@ def evaluate(args) -> None:
     if rbm.is_rbm(args.model):
         return _evaluate_rbm(args, stored)
     run = load(args.model)
-    rows = run.open(args.data, args.split).every(args.every)
+    rows = run.open(args.data, args.split, unseen=args.unseen).every(args.every)
     own = args.data in (None, run.recipe.data.source)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
     method = likelihood.method_for(run.model) if args.method == "auto" else args.method
-    sampled = {} if method == "exact" else {"n_samples": args.samples, "repeats": args.repeats}
-    running = Running(method, **sampled)
+    precision = precision_of(args) if method == "importance" else {}
+    repeats = precision.get("repeats", 1)
+    running = Running(method, precision.get("n_samples"), repeats)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(tqdm(total=rows.rows * sampled.get("repeats", 1), **BAR, desc="scoring"))
+        bar = stack.enter_context(tqdm(total=rows.rows * repeats, **BAR, desc="scoring"))
         write = stack.enter_context(open_table(args.per_row, rows.rows, ["log_p"])) if args.per_row else None
-        options = {"method": method, "seed": args.seed, "progress": bar.update, **sampled}
-        for part in likelihood.score_parts(run.model, rows.parts(), rows.rows, **options):
+        options = {"method": method, "seed": args.seed, "progress": bar.update, **precision}
+        for part in likelihood.score_parts(run.model, rows.scored(), rows.rows, **options):
             running.add(part)
             if write is not None:
                 write(part.log_p)
@@ -75,8 +76,8 @@ def _evaluate_rbm(args, stored: dict | None) -> None:
     from darn.paper.results import quick_line
     from darn.paper.scoring import score_rbm
 
-    chains = 100 if args.quick else args.samples
-    found = score_rbm(args.model, chains, args.samples, every=args.every, seed=args.seed)
+    steps = args.samples or 1000
+    found = score_rbm(args.model, 100 if args.quick else steps, steps, every=args.every, seed=args.seed)
     lines = [f"  -log p   {found['nll']:10.3f} nats  ± {found['nll_ci95']:.3f} (95%, {found['method']})"]
     if stored is not None:
         found["stored"] = stored
@@ -89,7 +90,7 @@ def _quick(args) -> dict | None:
     from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES, quick_of
 
     stored = quick_of(args.model)
-    args.every, args.samples, args.repeats = QUICK_EVERY, QUICK_SAMPLES, 1
+    args.every, args.samples, args.repeats, args.precision = QUICK_EVERY, QUICK_SAMPLES, 1, None
     if stored:
         args.seed = stored["seed"]
         if args.method == "auto":
@@ -109,7 +110,8 @@ def _baselines(run, rows) -> dict[str, float]:
 
     def nll(model) -> float:
         running = Running("exact")
-        for part in likelihood.score_parts(model, ((x, None) for x in rows.bits()), rows.rows, method="exact"):
+        bits = ((x, None, density) for x, _, density in rows.scored())
+        for part in likelihood.score_parts(model, bits, rows.rows, method="exact"):
             running.add(part)
         return running.summary().nll
 
@@ -123,11 +125,17 @@ def _eval_lines(facts, found):
     if found.method == "exact":
         yield f"  -log p   {found.nll:10.3f} nats  exact sum{among}"
     else:
-        how = f"{found.n_samples:,} samples x {found.repeats}"
+        how = f"{found.n_samples:,} samples " + ("a row" if found.least_drawn is not None else f"x {found.repeats}")
         yield f"  -log p   {found.nll:10.3f} nats  ± {found.nll_ci95:.3f} (95%, importance sampling, {how}){among}"
-        yield "  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items())
+        if found.at:
+            yield "  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items())
         yield f"  ESS      {found.ess_mean:10.1f} of {found.n_samples:,} samples (least {found.ess_min:.1f})"
+        if found.unsettled:
+            yield f"  rows that need more samples than the limit, their -log p perhaps too high: {found.unsettled:,}"
     yield f"  bound    {found.bound:10.3f} nats  expected description length, an upper bound on -log p"
+    if (density := found.log_density) is not None:
+        cells = f"{found.nll + density:.3f} nats choose cells"
+        yield f"  numbers  {-density:10.3f} nats of -log p are the densities of numbers within their cells; {cells}"
     if facts["paper_nll"] is not None:
         bound = f" (bound {facts['paper_bound']})" if facts["paper_bound"] else ""
         yield f"  paper    {facts['paper_nll']:10.3f} nats{bound}"
@@ -151,9 +159,8 @@ def register(add: Commands) -> None:
     p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
     p.add_argument("data", nargs="?", help="rows to score (default: the test rows of the model's own data)")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
-    p.add_argument("--samples", type=int, default=1000, help="importance samples per row (default 1000)")
-    p.add_argument("--repeats", type=int, default=10, help="repeats of the estimate (default 10)")
-    p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
+    add_unseen(p)
+    add_precision(p, repeats=10)
     p.add_argument(
         "--quick", action="store_true", help="every 10th row, 1,000 samples, the stored seed: minutes on a CPU"
     )
@@ -162,7 +169,7 @@ def register(add: Commands) -> None:
         "--method",
         choices=("auto", "exact", "importance"),
         default="auto",
-        help="auto, the default: exact up to 16 units",
+        help="auto, the default: exact up to 16 units, fewer under a NADE",
     )
     p.add_argument("--per-row", metavar="OUT.npy", help="write log p of every row, nats")
     p.add_argument("--baselines", action="store_true", help="also score independent Bernoullis and a mixture")

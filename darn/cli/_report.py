@@ -1,17 +1,16 @@
 """The commands `report` and `compare`: what a run learned, as one HTML file."""
 
-from darn.cli._base import Commands, at_least_one, check_seed, say, use_device
+from darn.cli._base import Commands, add_precision, at_least_one, precision_of, say, use_device
 
 
 def _options(args) -> dict:
-    at_least_one(args, "rows", "samples", "repeats")
-    check_seed(args)
+    at_least_one(args, "rows")
+    precision = precision_of(args)
     from darn.data import PAGES, check_output
 
     check_output(args.out, PAGES)
     use_device(args)
-    found = {"split": args.split, "limit": args.rows, "n_samples": args.samples, "repeats": args.repeats}
-    return found | {"seed": args.seed}
+    return {"split": args.split, "limit": args.rows, "seed": args.seed} | precision
 
 
 def report(args) -> None:
@@ -21,7 +20,7 @@ def report(args) -> None:
     from darn.report import page
 
     with tqdm(desc="scoring", unit=" rows", disable=None) as bar:
-        facts = page(args.model, args.out, progress=bar, **options)
+        facts = page(args.model, args.out, target=args.target, progress=bar, **options)
     text = f"-log p {facts['nll']:.2f}, bound {facts['bound']:.2f} nats on {facts['rows']:,} {facts['split']} rows"
     say(args, facts, f"report in {facts['out']} ({text})")
 
@@ -49,18 +48,20 @@ def register(add: Commands) -> None:
         p.add_argument(
             "--rows", type=int, default=1000, help="score at most this many rows, evenly spaced (default 1000)"
         )
-        p.add_argument("--samples", type=int, default=200, help="importance samples per row (default 200)")
-        p.add_argument("--repeats", type=int, default=5, help="repeats of the estimate (default 5)")
-        p.add_argument("--seed", type=int, default=0, help="of the importance samples (default 0)")
+        add_precision(p, repeats=5)
         add.computing(p)
+        return p
 
-    page(
+    p = page(
         "report",
         report,
         "one HTML page on a run: curves, samples, codes, costs",
         "  darn report runs/digits\n  darn report runs/mnist-500 --rows 10000 --samples 1000 --out mnist.html",
         ("model", {"metavar": "RUN", "help": "a run folder or a model file"}),
         "report.html in the run folder",
+    )
+    p.add_argument(
+        "--target", metavar="COLUMN", help="of a table: predict it, learned from synthetic and from real rows"
     )
 
     page(

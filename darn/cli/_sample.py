@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any
 
-from darn.cli._base import BAR, Commands, add_delimiter, check_different, check_seed, say, use_device
+from darn.cli._base import BAR, Commands, add_delimiter, add_unseen, check_different, check_seed, say, use_device
 from darn.cli._cost import check_cost
 from darn.errors import DarnError
 
@@ -103,7 +103,7 @@ def _label_contexts(run, label: str | None):
     """A function from (first row, number of rows) to their contexts; None for a model without one."""
     import numpy as np
 
-    classes = run.info["data"].get("classes") or []
+    classes = list(run.about.data.classes or ())
     if label is not None and not classes:
         raise DarnError("this model was trained without --labels, so there is no class to choose")
     if run.model.n_context != len(classes):
@@ -132,6 +132,8 @@ def encode(args) -> None:
     import numpy as np
     from tqdm import tqdm
 
+    from darn.batching import recut
+    from darn.inference import code as codes
     from darn.inference import sampling
     from darn.runs.folder import load
 
@@ -140,7 +142,7 @@ def encode(args) -> None:
         raise DarnError(
             "this model has no stochastic hidden layer (it was trained with --n_h ''), so rows have no code"
         )
-    rows = run.open(args.data, args.split, delimiter=args.delimiter)
+    rows = run.open(args.data, args.split, delimiter=args.delimiter, unseen=args.unseen)
     header = [f"h{l + 1}_{j + 1}" for l, n in enumerate(run.model.n_h) for j in range(n)]
     back = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
     with contextlib.ExitStack() as stack:
@@ -155,7 +157,11 @@ def encode(args) -> None:
             if write_back is not None:
                 write_back(code.x)
     facts = {"rows": rows.rows, "layers": list(run.model.n_h), "out": args.out}
+    use = codes.measure(run.model, *next(recut(rows.parts(), codes.ROWS)))
+    facts["idle"] = use is not None and use.idle
     say(args, facts, f"{rows.rows:,} codes of {sum(run.model.n_h)} units in {args.out}")
+    if use is not None and use.idle:
+        print(f"darn: {use.warning}", file=sys.stderr)
 
 
 def register(add: Commands) -> None:
@@ -188,6 +194,7 @@ def register(add: Commands) -> None:
     p.add_argument("data", nargs="?", help="rows to encode; default: the test rows of the model's own data")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
     add_delimiter(p)
+    add_unseen(p)
     p.add_argument("--out", required=True, metavar="FILE", help="FILE.npy or FILE.csv: all layers side by side")
     p.add_argument("--probabilities", action="store_true", help="write q(h=1 | below) instead of bits")
     p.add_argument("--seed", type=int, help="sample the code from q(h|x) instead of taking the most probable one")

@@ -16,7 +16,7 @@ from darn.runs.recipe import PARTS, Recipe, override
 if TYPE_CHECKING:
     from darn.data import Splits
 
-TABLE = ("categorical", "drop", "weights")  # fields that are about a table's columns
+TABLE = ("categorical", "column", "drop", "weights")  # fields that are about a table's columns
 
 
 def recipes(args) -> None:
@@ -44,7 +44,8 @@ def data_sets(args) -> None:
             rows = " / ".join(map(str, s["rows"]))
             lines.append(f"{s['name']:32} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
         return say(args, sets, *lines, f"data folder: {data.data_dir()} (set DARN_DATA to use another)")
-    columns = data.Columns(**{name: given_fields(args).get(name) for name in TABLE})
+    given = given_fields(args)
+    columns = data.Columns(**{name: given[name] for name in TABLE if name in given})
     splits = data.load(args.name, binarize=args.binarize, labels=args.labels, columns=columns)
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
     facts = {
@@ -61,16 +62,22 @@ def data_sets(args) -> None:
     lines = [f"{k:10} {short(v)}" for k, v in facts.items()]
     if splits.schema is not None:
         facts["table"] = {c.name: c.describe() for c in splits.schema.columns}
-        lines += [f"  {name:16} {what}" for name, what in facts["table"].items()]
+        lines += splits.schema.statement()
     return say(args, facts, *lines)
 
 
 def train(args) -> int:
     out, recipe, splits = asked_recipe(args, "")
+    if splits is not None and splits.schema is not None and not (args.quiet or args.json):
+        print("columns:", *splits.schema.statement(), sep="\n", flush=True)
     use_device(args)
+    from darn.inference import code
     from darn.runs import folder
 
+    splits = folder.read_data(recipe) if splits is None else splits
     fit = folder.train(recipe, out, splits=splits, resume=args.resume, progress=not args.quiet)
+    rows = splits.valid.take(slice(code.ROWS))
+    use = code.measure(fit.model, rows.unpack(), rows.context)
     facts = {
         "run": str(out),
         "valid_bound": fit.bound,
@@ -79,11 +86,16 @@ def train(args) -> int:
         "steps": fit.steps,
         "seconds": round(fit.seconds, 2),
         "interrupted": fit.interrupted,
+        "code": None
+        if use is None
+        else {"nats": use.nats, "distinct": use.distinct, "rows": use.rows, "idle": use.idle},
     }
     best = f"{recipe.training.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}"
     how = "interrupted" if fit.interrupted else "done"
     text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): "
     say(args, facts, f"{text}{best if fit.epoch else 'not yet validated'}; the model is in {out}")
+    if use is not None and use.idle and fit.epoch:
+        print(f"darn: {use.warning}", file=sys.stderr)
     if fit.interrupted:
         print("darn: interrupted; rerun with --resume to continue", file=sys.stderr)
     return 130 if fit.interrupted else 0

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Set
 
 from darn.errors import DarnError
-from darn.runs.jsonable import FieldError
+from darn.jsonable import FieldError
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
 _ARGUMENT = re.compile(r"(?<![\w-])([a-z]\w*) = ")  # of a Python call: drop = 'name'

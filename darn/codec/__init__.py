@@ -3,6 +3,7 @@
 from darn.codec._bytes import MalformedError as MalformedError
 from darn.codec._bytes import Reader as Reader
 from darn.codec._bytes import varint as varint
+from darn.codec._container import MAX_MODEL as MAX_MODEL
 from darn.codec._container import read_head as read_head
 from darn.codec._cost import rounding_cost as rounding_cost
 from darn.codec._rows import Accounts as Accounts

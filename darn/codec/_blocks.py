@@ -82,8 +82,8 @@ def _groups(reader: Reader, rows: int) -> list[int]:
     for _ in range(reader.varint()):
         g, count = reader.varint(), reader.varint()
         total += (g // 2) * count
-        if total > rows or not g // 2:
-            break
+        if total > rows or not 1 <= g // 2 <= MOST_ROWS:
+            raise MalformedError("the groups do not add up to the rows")
         groups += [g] * count
     if total != rows:
         raise MalformedError("the groups do not add up to the rows")

@@ -14,10 +14,24 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from darn.codec._bytes import MalformedError, Reader, varint
-from darn.errors import DarnError
+from darn.errors import DarnError, InputError
+from darn.jsonable import parse
 
 MAGIC, VERSION = b"\x93DRN", 1
-_MOST = 1 << 31  # bytes of a header or a block; a larger length means that the file is damaged
+
+# Limits that the writer keeps, and the reader checks before it allocates anything.
+MAX_COLUMNS = 1 << 25
+MAX_UNITS = 1 << 25  # rows times columns of a block; a block of one row may have MAX_COLUMNS
+MAX_BLOCK = 1 << 28  # bytes of a block
+MAX_NOTES = 32 << 20  # bytes of notes, as JSON
+MAX_MODEL = 64 << 20  # bytes of a model inside, compressed and not
+_MAX_HEAD = MAX_NOTES + MAX_MODEL + 100
+_PIECE = 1 << 20  # bytes read at once, so that a length that is not true takes no memory
+
+
+def most_rows(n_x: int) -> int:
+    """The most rows in a block."""
+    return max(MAX_UNITS // n_x, 1)
 
 
 @dataclass(frozen=True)
@@ -31,7 +45,15 @@ class Head:
     model: bytes = b""  # the embedded model, if there is one
 
     def to_bytes(self) -> bytes:
-        notes = zlib.compress(json.dumps(self.notes, separators=(",", ":")).encode(), 9) if self.notes else b""
+        text = json.dumps(self.notes, separators=(",", ":")).encode() if self.notes else b""
+        for what, size, most in (
+            ("columns", self.n_x, MAX_COLUMNS),
+            ("bytes of notes, such as lines that no rule describes", len(text), MAX_NOTES),
+            ("bytes of a model inside", len(self.model), MAX_MODEL),
+        ):
+            if size > most:
+                raise InputError(f"a compressed file holds at most {most:,} {what}, not {size:,}")
+        notes = zlib.compress(text, 9) if text else b""
         body = self.fingerprint + varint(self.n_x) + varint(self.rows)
         body += varint(len(notes)) + notes + varint(len(self.model)) + self.model
         return _sealed(MAGIC + bytes([VERSION]) + varint(len(body)) + body)
@@ -51,6 +73,8 @@ class End:
 
 
 def block_bytes(rows: int, data: bytes) -> bytes:
+    if len(data) > MAX_BLOCK:
+        raise InputError(f"a block of {rows:,} rows takes {len(data):,} bytes, more than {MAX_BLOCK:,}: train a model")
     size = varint(rows) + varint(len(data))
     return size + zlib.crc32(size + data).to_bytes(4, "little") + data
 
@@ -60,17 +84,24 @@ def _sealed(data: bytes) -> bytes:
 
 
 class _Source:
-    """Reads from a file and remembers the bytes since the last CRC."""
+    """Reads from a file and sums the CRC of the bytes since the last one."""
 
-    def __init__(self, file: BinaryIO):
-        self._file, self.seen = file, b""
+    def __init__(self, file: BinaryIO, crc: int = 0):
+        self._file, self.crc = file, crc
 
     def take(self, count: int) -> bytes:
-        data = self._file.read(count)
-        if len(data) < count:
-            raise DarnError("the file is truncated: get a complete copy of it")
-        self.seen += data
-        return data
+        pieces = []
+        while count:
+            piece = self._file.read(min(count, _PIECE))
+            if not piece:
+                raise DarnError("the file is truncated: get a complete copy of it")
+            self.crc = zlib.crc32(piece, self.crc)
+            pieces.append(piece)
+            count -= len(piece)
+        return b"".join(pieces)
+
+    def skip(self, count: int) -> None:
+        self._file.seek(count, 1)
 
     def varint(self) -> int:
         number = bytearray()
@@ -82,14 +113,13 @@ class _Source:
 
     def sealed(self) -> bool:
         """Reads a CRC and checks it against the bytes read since the last one."""
-        seen = self.seen
-        right = int.from_bytes(self.take(4), "little") == zlib.crc32(seen)
-        self.seen = b""
+        wanted = self.crc
+        right = int.from_bytes(self.take(4), "little") == wanted
+        self.crc = 0
         return right
 
 
 def read_head(file: BinaryIO) -> Head:
-    source = _Source(file)
     start = file.read(len(MAGIC) + 1)
     if start[: len(MAGIC)] != MAGIC:
         raise DarnError("this is not a compressed darn file, or its first bytes are damaged")
@@ -100,9 +130,9 @@ def read_head(file: BinaryIO) -> Head:
         raise DarnError(
             f"the file has format version {version}, but this darn reads versions up to {VERSION}: upgrade darn"
         )
-    source.seen = start
+    source = _Source(file, zlib.crc32(start))
     size = source.varint()
-    if size > _MOST:
+    if size > _MAX_HEAD:
         raise DarnError("the file's header is damaged: get another copy of it")
     body = Reader(source.take(size))
     if not source.sealed() or version < 1:
@@ -111,9 +141,23 @@ def read_head(file: BinaryIO) -> Head:
         fingerprint, n_x, rows = body.take(8), body.varint(), body.varint()
         notes, model = body.take(body.varint()), body.take(body.varint())
         body.done()
-        return Head(fingerprint, n_x, rows, json.loads(zlib.decompress(notes)) if notes else {}, model)
-    except (MalformedError, zlib.error, ValueError) as e:
+        if not 1 <= n_x <= MAX_COLUMNS or len(model) > MAX_MODEL:
+            raise MalformedError("sizes beyond the limits")
+        return Head(fingerprint, n_x, rows, _notes(notes), model)
+    except (MalformedError, zlib.error, DarnError) as e:
         raise DarnError("the file's header is malformed although its checksum matches: do not trust this file") from e
+
+
+def _notes(packed: bytes) -> dict:
+    """The notes, and never more than `MAX_NOTES` bytes of them in memory."""
+    if not packed:
+        return {}
+    stream = zlib.decompressobj()
+    text = stream.decompress(packed, MAX_NOTES + 1)
+    found = parse(text, "the notes", MAX_NOTES)
+    if not stream.eof or not isinstance(found, dict):
+        raise MalformedError("the notes are cut short, or not an object")
+    return found
 
 
 @dataclass(frozen=True)
@@ -125,20 +169,30 @@ class Block:
     data: bytes | None
 
 
-def read_blocks(file: BinaryIO, head: Head) -> Iterator[Block | End]:
-    """The blocks in order, then the end. Raises DarnError if the next block cannot be located."""
+def read_blocks(file: BinaryIO, head: Head, *, skip: bool = False) -> Iterator[Block | End]:
+    """The blocks in order, then the end. Raises DarnError if the next block cannot be located.
+
+    Args:
+        file: open for reading bytes, just after the header.
+        head: the header.
+        skip: whether to pass over the blocks without reading them; their `data` are then empty, and not checked.
+    """
     source, row = _Source(file), 0
     while True:
         rows = source.varint()
         if rows == 0:
             break
         size = source.varint()
-        if size > _MOST or row + rows > head.rows:
+        if size > MAX_BLOCK or rows > most_rows(head.n_x) or row + rows > head.rows:
             raise DarnError(f"the file is damaged after row {row:,}: get another copy of it")
-        seen = source.seen
-        crc, data = source.take(4), source.take(size)
-        source.seen = b""
-        right = int.from_bytes(crc, "little") == zlib.crc32(data, zlib.crc32(seen))
+        crc, right = source.crc, True
+        wanted, data = int.from_bytes(source.take(4), "little"), b""
+        if skip:
+            source.skip(size)
+        else:
+            data = source.take(size)
+            right = zlib.crc32(data, crc) == wanted
+        source.crc = 0
         yield Block(row, rows, data if right else None)
         row += rows
     layers = source.varint()

@@ -164,11 +164,7 @@ class RowCodec:
             if x is not None:
                 yield block.first_row, x
             elif not keep_going:
-                last = block.first_row + block.rows
-                raise DarnError(
-                    f"rows {block.first_row + 1:,} to {last:,} of the file are damaged: get another copy of it, "
-                    "or keep going and leave them out"
-                )
+                raise _damaged(block)
             if progress is not None:
                 progress(block.rows)
 
@@ -241,21 +237,38 @@ def decompress(
     return np.concatenate(parts) if parts else np.zeros((0, head.n_x), np.uint8)
 
 
-def inspect(data: bytes) -> Accounts:
+def inspect(data: bytes | BinaryIO, *, verify: bool = False) -> Accounts:
     """Says where the bytes of a compressed file go; needs no model.
 
     Args:
-        data: what `compress` returned.
+        data: what `compress` returned, or a file open for reading bytes.
+        verify: whether to read every block and compare it with its checksum; only the header and the end are checked
+            otherwise.
 
     Returns:
         Sizes of the file and its parts, and bits by layer.
+
+    Raises:
+        DarnError: if the file is damaged.
     """
-    file = io.BytesIO(data)
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
     head = read_head(file)
-    size = file.tell()
-    end = next(b for b in read_blocks(file, head) if isinstance(b, End))
+    size, end = file.tell(), None
+    for part in read_blocks(file, head, skip=not verify):
+        if isinstance(part, End):
+            end = part
+        elif part.data is None:
+            raise _damaged(part)
+    assert end is not None  # `read_blocks` ends with it, or raises
     p, q = (tuple(map(float, side)) for side in (end.p, end.q))
-    return Accounts(head.rows, head.n_x, len(data), size, len(head.model), p, q, end.first)
+    return Accounts(head.rows, head.n_x, file.tell(), size, len(head.model), p, q, end.first)
+
+
+def _damaged(block: Block) -> DarnError:
+    return DarnError(
+        f"rows {block.first_row + 1:,} to {block.first_row + block.rows:,} of the file are damaged: get another copy "
+        "of it, or keep going and leave them out"
+    )
 
 
 def _bits(X, n_x: int) -> np.ndarray:

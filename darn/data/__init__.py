@@ -4,6 +4,10 @@ from darn.data._arrays import open_arrays_parts as open_arrays_parts
 from darn.data._atari import GAMES as GAMES
 from darn.data._columns import Columns as Columns
 from darn.data._columns import listed as listed
+from darn.data._frame import Form as Form
+from darn.data._frame import read_frame as read_frame
+from darn.data._frame import usual_tag as usual_tag
+from darn.data._infer import infer as infer
 from darn.data._layout import Layout as Layout
 from darn.data._load import describe as describe
 from darn.data._load import load as load
@@ -11,6 +15,7 @@ from darn.data._load import load_rows as load_rows
 from darn.data._load import names as names
 from darn.data._load import open_rows as open_rows
 from darn.data._nearest import nearest as nearest
+from darn.data._notes import read_notes as read_notes
 from darn.data._record import record_atari as record_atari
 from darn.data._restore import check_restore as check_restore
 from darn.data._restore import restore as restore
@@ -18,6 +23,7 @@ from darn.data._row_source import RowSource as RowSource
 from darn.data._row_source import every_kth as every_kth
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
+from darn.data._schema import UNSEEN as UNSEEN
 from darn.data._schema import Schema as Schema
 from darn.data._schema import is_missing as is_missing
 from darn.data._sheet import sheet as sheet

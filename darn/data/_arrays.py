@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import os
 import re
+import tokenize
 import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from darn.data._check import matrix
 from darn.data._labels import take_column
+from darn.data._limits import check_unpacked
 from darn.data._raw import SPLITS, WHOLE, Part, Raw, RawParts
 from darn.data._rows import as_context
 from darn.errors import DarnError
-from darn.files import check_ordinary
+from darn.files import open_input
 
 BROKEN = (
     OSError,
@@ -31,30 +34,31 @@ BROKEN = (
     zlib.error,
     NotImplementedError,
     SyntaxError,
+    TypeError,
+    OverflowError,
+    RuntimeError,
+    RecursionError,
+    tokenize.TokenError,
 )
 SUFFIXES = (".npy", ".npz")
 PART = 1 << 23  # bytes of a part of an array
+_LONGEST = 2**48  # of an axis: an array without bytes may claim any
 
 
 def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
     """All arrays of a .npy (under the one name "all") or .npz; never unpickles, which could run code."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy warns about headers written by Python 2
+    with _reading(what):
+        _stored(io.BytesIO(data), len(data), what)
+        with _silent():
             found = np.load(io.BytesIO(data), allow_pickle=False)
-            return {WHOLE: found} if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
-    except BROKEN as e:
-        if "allow_pickle" in str(e):
-            raise DarnError(f"{what} holds Python objects, or is not a NumPy file: save it as numbers.") from None
-        raise DarnError(f"{what} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
+        return {WHOLE: found} if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
 
 
 def map_array(path: Path) -> np.ndarray:
     """A memory-mapped .npy."""
-    try:
+    with open_input(path) as f, _reading(str(path)), _silent():
+        _header(f, os.fstat(f.fileno()).st_size)
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except BROKEN as e:
-        raise DarnError(f"{path} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
 
 
 class Stored(NamedTuple):
@@ -68,16 +72,38 @@ class Stored(NamedTuple):
 
 def stored(path: Path, what: str) -> dict[str, Stored]:
     """The arrays of a .npy (under the one name "all") or .npz, by their headers only."""
-    with _reading(what):
-        if path.suffix.lower() == ".npy":
-            with open(path, "rb") as f:
-                return {WHOLE: Stored(*_header(f), None)}
-        with zipfile.ZipFile(path) as z:
-            found = {}
-            for member in z.namelist():
-                with z.open(member) as f:
-                    found[member.removesuffix(".npy")] = Stored(*_header(f), member)
-            return found
+    with open_input(path) as f, _reading(what):
+        return _stored(f, os.fstat(f.fileno()).st_size, what)
+
+
+def _stored(f: IO[bytes], size: int, what: str) -> dict[str, Stored]:
+    """Refuses headers that promise other than what follows them, and archives that unpack to much more."""
+    start = f.read(2)
+    f.seek(0)
+    if start != b"PK":
+        return {WHOLE: Stored(*_header(f, size), None)}
+    found = {}
+    with zipfile.ZipFile(f) as archive:
+        members = archive.infolist()
+        check_unpacked(sum(m.file_size for m in members), size, what)
+        for m in members:
+            with archive.open(m) as array:
+                found[m.filename.removesuffix(".npy")] = Stored(*_header(array, m.file_size), m.filename)
+    return found
+
+
+def _header(f: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """(shape, whether it is stored column by column, type) of an array of `size` bytes with its header."""
+    version = np.lib.format.read_magic(f)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    with _silent():
+        shape, fortran, dtype = read(f)
+    if dtype.hasobject:
+        raise ValueError("Python objects need allow_pickle")
+    declared, held = math.prod(shape) * dtype.itemsize, size - f.tell()
+    if declared != held or max(shape, default=0) > _LONGEST:
+        raise ValueError(f"the header says {declared} bytes of array, but there are {held}")
+    return shape, fortran, dtype
 
 
 def read_stored(path: Path, array: Stored, what: str, step: int) -> Iterator[np.ndarray]:
@@ -88,7 +114,7 @@ def read_stored(path: Path, array: Stored, what: str, step: int) -> Iterator[np.
             yield np.array(map_array(path)[i : i + step])
         return
     with _reading(what), zipfile.ZipFile(path) as z, z.open(array.member) as f:
-        _header(f)
+        _header(f, z.getinfo(array.member).file_size)
         if array.fortran:
             data = np.frombuffer(f.read(), array.dtype).reshape(array.shape, order="F")
             yield from (data[i : i + step] for i in range(0, len(data), step))
@@ -101,14 +127,12 @@ def read_stored(path: Path, array: Stored, what: str, step: int) -> Iterator[np.
         f.read(1)  # where the zip file's checksum is compared
 
 
-def _header(f) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(f)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in read:
-        raise ValueError(f"format version {version}")
+@contextlib.contextmanager
+def _silent():
+    """NumPy warns about headers written by Python 2."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy warns about headers written by Python 2
-        return read[version](f)
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextlib.contextmanager
@@ -116,6 +140,8 @@ def _reading(what: str):
     try:
         yield
     except BROKEN as e:
+        if "allow_pickle" in str(e):
+            raise DarnError(f"{what} holds Python objects, or is not a NumPy file: save it as numbers.") from None
         raise DarnError(f"{what} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
 
 
@@ -136,6 +162,8 @@ def array_parts(path: Path, what: str, split: str | None, labels, *, alone: bool
     except DarnError:
         return None
     count = arrays.pop("n", None)
+    if count is not None and count.shape:
+        return None
     packed = None if count is None else next(read_stored(path, count._replace(shape=(1,)), what, 1)).reshape(())
     if split is not None and split not in SPLITS:
         if split not in arrays:
@@ -186,7 +214,6 @@ def open_arrays_parts(path: str | Path, every: int) -> tuple[tuple[int, ...], np
         Its shape, its type, and a function that reads it in parts.
     """
     path, what = Path(path), str(path)
-    check_ordinary(path)
     arrays = stored(path, what)
     if len(arrays) != 1:
         raise DarnError(f"{what} holds {', '.join(sorted(arrays)) or 'nothing'}: keep a single array.")

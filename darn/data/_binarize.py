@@ -106,7 +106,7 @@ def to_rows(part: Part, split: str, full: int | None, binarize: str | None, thre
         values = pack(X / float(full) >= threshold)
     else:
         values = draw(X, full, rng)
-    return Rows(values, n, grey, part.context, part.labels, part.weights)
+    return Rows(values, n, grey, part.context, part.labels, part.weights, part.log_density)
 
 
 def draws(split: str, seed: int) -> np.random.RandomState:

@@ -12,10 +12,12 @@ import numpy as np
 
 from darn.data import _text_table
 from darn.data._check import matrix
+from darn.data._infer import infer
 from darn.data._labels import column_index
 from darn.data._layout import Layout
-from darn.data._raw import WHOLE, Part, Raw, RawParts
-from darn.data._schema import Schema, check_unique, floats, infer
+from darn.data._number import is_number
+from darn.data._raw import WHOLE, Part, Raw, RawParts, division
+from darn.data._schema import UNSEEN, Schema, check_unique
 from darn.data._table import PARQUET, Table, open_table_parts, parse_table
 from darn.data._text_table import TextTable, open_text_parts
 from darn.errors import DarnError
@@ -30,6 +32,11 @@ class Columns:
         drop: the columns to leave out, likewise.
         weights: the column of row weights.
         delimiter: between the cells of a text table; None detects it.
+        column: what some columns are: "NAME=KIND" each, where the kind is category, ordered, number, boolean, date, id
+            or auto. The others are recognised, unless `categorical` names columns.
+        unseen: what a text that no training row had counts as, in rows for a trained model: "error", "missing", or
+            "nearest", the known text that is most like it.
+        seed: of the division into splits, so that densities are estimated from the training rows; None uses all rows.
         schema: a model's schema, so that new rows are encoded as its training rows were.
     """
 
@@ -37,6 +44,9 @@ class Columns:
     drop: str | Sequence[str] | None = None
     weights: str | None = None
     delimiter: str | None = None
+    column: Sequence[str] = ()
+    unseen: str = "error"
+    seed: int | None = None
     schema: Schema | None = None
 
     def __bool__(self) -> bool:
@@ -45,7 +55,17 @@ class Columns:
     @property
     def takes_words(self) -> bool:
         """Whether the table must be read as text, not as a matrix of numbers."""
-        return any(v is not None for v in (self.categorical, self.drop, self.weights, self.schema))
+        return bool(self.column) or any(v is not None for v in (self.categorical, self.drop, self.weights, self.schema))
+
+    def kinds(self) -> dict[str, str]:
+        """The kind that each column in `column` is said to have."""
+        found = {}
+        for item in self.column:
+            name, equals, kind = item.rpartition("=")  # the name itself may have one
+            if not equals or not name:
+                raise DarnError(f"{item!r} does not say what a column is: give NAME=KIND, such as age=number.")
+            found[name] = kind.strip()
+        return found
 
 
 def listed(names: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -72,7 +92,7 @@ def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -
 
 def column_parts(path: Path, what: str, labels, columns: Columns) -> RawParts | None:
     """As `read_columns`, for rows to be scored, read in parts; None if how to encode them depends on all rows."""
-    if columns.schema is None and columns.categorical is not None:
+    if columns.schema is None and (columns.categorical is not None or columns.column):
         return None
     if path.suffix.lower() in PARQUET or columns.takes_words:
         return _word_parts(path, what, labels, columns)
@@ -115,7 +135,7 @@ def _text_part(text: TextTable, label: int | None) -> Part:
     X, found = text.bits() if label is None else None, []
     if X is None:
         X, found = text.numbers(label)
-    return Part(X, labels=None if label is None else np.array(found, dtype=str))
+    return Part(X, labels=None if label is None else np.array(found, dtype=object))
 
 
 def _without(names: tuple[str, ...] | None, label: int | None) -> tuple[str, ...] | None:
@@ -140,19 +160,25 @@ def _words(table: Table, path: Path, what: str, labels, columns: Columns, *, sco
     if not kept:
         raise DarnError(f"{what}: no column is left to model; drop fewer columns.")
     found: dict[str, Any] = {
-        "labels": None if label is None else cells[:, label].astype(str),
+        "labels": None if label is None else cells[:, label],
         "weights": None if weigh is None or scored else _weights(cells[:, weigh], names[weigh], what),
     }
     used, names = cells[:, kept], tuple(names[i] for i in kept)
     source = _source(path, table.layout)
     schema = columns.schema
-    if schema is None and columns.categorical is not None:
-        chosen = None if columns.categorical == "auto" else listed(columns.categorical, names)
-        schema = infer(names, used, chosen, what)
+    if schema is None and (columns.categorical is not None or columns.column):
+        chosen = None if columns.categorical in (None, "auto") else listed(columns.categorical, names)
+        fit = None
+        if columns.seed is not None and len(used) >= 10:  # otherwise there are too few rows to be divided
+            fit = division(len(used), what, columns.seed)["train"]
+        schema = infer(names, used, chosen, what, kinds=columns.kinds(), fit=fit)
     if schema is not None:
-        part = Part(schema.encode(names, used, what), **found)
+        if columns.unseen not in UNSEEN:
+            raise DarnError(f"unseen must be one of {', '.join(UNSEEN)}, not {columns.unseen!r}.")
+        rows = schema.encode(names, used, what, unseen=columns.unseen)
+        part = Part(rows.bits, **found, log_density=None if schema.exact else rows.log_density)
         return Raw(what, {WHOLE: part}, columns=schema.units, source=source, schema=schema)
-    numbers = [floats(used[:, i], n, what) for i, n in enumerate(names)]
+    numbers = [_floats(used[:, i], n, what) for i, n in enumerate(names)]
     X = np.stack(numbers, axis=1)
     if not scored:
         X, _ = matrix(X, what, names)
@@ -164,7 +190,14 @@ def _source(path: Path, layout: Layout) -> str:
 
 
 def _weights(cells: np.ndarray, name: str, what: str) -> np.ndarray:
-    weights = floats(cells, name, what)
+    weights = _floats(cells, name, what)
     if (weights < 0).any() or not weights.any():
         raise DarnError(f"{what}: the weights in column {name!r} must not be negative or all zero.")
     return weights.astype(np.float32)
+
+
+def _floats(words: np.ndarray, name: str, what: str) -> np.ndarray:
+    bad = [w for w in words.tolist() if not is_number(w)]
+    if bad:
+        raise DarnError(f"{what} has {bad[0]!r} in column {name!r}, where numbers are expected: correct it.")
+    return np.array([float(w) for w in words.tolist()])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +17,12 @@ from darn.data._raw import WHOLE, Part, Raw
 from darn.errors import DarnError
 from darn.files import read_bytes
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 SUFFIXES = (".png", ".pbm", ".pgm", ".jpg", ".jpeg", ".gif", ".bmp")
+FORMATS = ("PNG", "PPM", "JPEG", "GIF", "BMP")  # no others, whatever a file is called: some of PIL's run programs
+MAX_PIXELS = 1 << 27  # of one image
 
 
 @dataclass(frozen=True)
@@ -59,29 +68,37 @@ def image_files(folder: Path, what: str) -> list[Path]:
     return files
 
 
-def image_size(f: Path) -> tuple[int, int]:
-    """(height, width), from the header of the file."""
+@contextlib.contextmanager
+def _opened(f: Path, data: bytes) -> Iterator[Image.Image]:
+    """An image whose header has been read, of at most `MAX_PIXELS`."""
     from PIL import Image
 
     try:
-        with Image.open(f) as image:
-            return image.height, image.width
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PIL warns of large images; our own limit follows
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise DarnError(
+                        f"{f} has {image.width} x {image.height} pixels: an image may have at most {MAX_PIXELS:,}."
+                    )
+                yield image
+    except DarnError:
+        raise
     except Exception as e:  # PIL raises many kinds for a damaged file
-        raise DarnError(f"{f} is not a readable image; it may be damaged.") from e
+        raise DarnError(f"{f} is not a readable image; it may be damaged: {' '.join(str(e).split())[:120]}.") from None
+
+
+def image_size(f: Path) -> tuple[int, int]:
+    """(height, width), from the header of the file."""
+    with _opened(f, read_bytes(f)) as image:
+        return image.height, image.width
 
 
 def read_image(f: Path) -> GreyImage:
     """One image."""
-    from PIL import Image
-
     data = read_bytes(f)
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.mode.startswith(("I", "F")):  # PIL would clip these to 255, not scale them
-                raise DarnError(f"{f} has more than 8 bits per pixel: save it with 256 grey levels.")
-            plain = image.mode in ("1", "L") or (image.mode == "P" and "transparency" not in image.info)
-            return GreyImage(np.asarray(image.convert("L")), plain, data)
-    except DarnError:
-        raise
-    except Exception as e:
-        raise DarnError(f"{f} is not a readable image; it may be damaged: {' '.join(str(e).split())[:120]}.") from None
+    with _opened(f, data) as image:
+        if image.mode.startswith(("I", "F")):  # PIL would clip these to 255, not scale them
+            raise DarnError(f"{f} has more than 8 bits per pixel: save it with 256 grey levels.")
+        plain = image.mode in ("1", "L") or (image.mode == "P" and "transparency" not in image.info)
+        return GreyImage(np.asarray(image.convert("L")), plain, data)

@@ -56,7 +56,7 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
         return replace(raw, parts={s: replace(p, labels=kept[s]) for s, p in raw.parts.items()}), None
     words = {split: as_words(part.labels, raw.label(split), part.before) for split, part in raw.parts.items()}
     if classes is None:
-        seen = set().union(*(np.unique(w).tolist() for w in words.values()))
+        seen = set().union(*words.values())
         if len(seen) > MOST:
             raise DarnError(
                 f"{raw.what} has {len(seen)} different labels, more than {MOST}: that is not a class label."
@@ -66,13 +66,13 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
     code = {c: i for i, c in enumerate(classes)}
     parts = {}
     for split, part in raw.parts.items():
-        unknown = [w for w in np.unique(words[split]).tolist() if w not in code]
+        unknown = sorted(set(words[split]) - code.keys())
         if unknown:
             raise DarnError(
-                f"{raw.label(split)} has the label {unknown[0]!r}, which is none of the classes "
-                f"{', '.join(classes[:10])}{' ...' * (len(classes) > 10)}."
+                f"{raw.label(split)} has the label {unknown[0][:40]!r}, which is none of the classes "
+                f"{', '.join(c[:40] for c in classes[:10])}{' ...' * (len(classes) > 10)}."
             )
-        index = np.array([code[w] for w in words[split].tolist()], dtype=np.int64)
+        index = np.array([code[w] for w in words[split]], dtype=np.int64)
         context = np.eye(len(classes), dtype=np.float32)[index]
         if part.context is not None:
             context = np.concatenate([part.context, context], axis=1)
@@ -84,19 +84,19 @@ def as_numbers(values: np.ndarray) -> np.ndarray | None:
     return values.astype(np.int64) if values.ndim == 1 and values.dtype.kind in "biu" else None
 
 
-def as_words(values: np.ndarray | None, what: str, before: int = 0) -> np.ndarray:
+def as_words(values: np.ndarray | None, what: str, before: int = 0) -> list[str]:
     """Labels as text, the same for 1, 1.0 and '1'; `before` rows of the file come before these."""
     values = np.asarray(values)
-    if values.ndim != 1 or values.dtype.kind not in "biufU":
+    if values.ndim != 1 or values.dtype.kind not in "biufUO":
         raise DarnError(f"{what}: labels must be one number or word for each row.")
     if values.dtype.kind == "b":
         values = values.astype(np.uint8)
-    words, back = np.unique(values, return_inverse=True)
-    words = [plain(str(w)) for w in words.tolist()]
-    words = np.array(words)[back]
-    missing = (words == "") | (words == "nan")
-    if missing.any():
-        raise DarnError(f"{what}: the label of row {before + int(missing.argmax()) + 1} (counted from 1) is missing.")
+    found = values.tolist()
+    once = {v: plain(str(v)) for v in set(found)}
+    words = [once[v] for v in found]
+    if (missing := {"", "nan"}.intersection(words)) != set():
+        row = before + next(i for i, w in enumerate(words) if w in missing)
+        raise DarnError(f"{what}: the label of row {row + 1} (counted from 1) is missing.")
     return words
 
 

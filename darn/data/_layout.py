@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 BLANKS = " "  # as a delimiter: any number of blanks
@@ -45,14 +45,12 @@ class Layout:
         """The fields that are not the usual ones."""
         return {k: v for k, v in asdict(self).items() if v != getattr(Layout, k)}
 
-    @staticmethod
-    def from_json(found: dict[str, Any]) -> Layout:
-        """Raises TypeError or ValueError for what `to_json` never writes."""
-        known = {f.name for f in fields(Layout)}
-        if not set(found) <= known:
-            raise ValueError("unknown fields")
-        quoted = tuple(found.get("quoted", ()))
-        texts = [found.get(k, "") for k in ("delimiter", "joint", "newline", "head")]
-        if not all(isinstance(t, str) for t in texts) or not all(type(j) is int for j in quoted):
-            raise TypeError("not text")
-        return Layout(**found | {"quoted": quoted, "bom": bool(found.get("bom", False))})
+    def is_plausible(self, width: int) -> bool:
+        """Whether it can be the format of a table of this many columns: what is written again and again is short."""
+        return (
+            len(self.delimiter) == 1
+            and self.joint in (self.delimiter, f"{self.delimiter} ")
+            and len(self.newline) <= 200
+            and len(self.quoted) <= width
+            and not any("\ud800" <= c <= "\udfff" for c in self.delimiter + self.newline + self.head)
+        )

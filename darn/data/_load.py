@@ -77,6 +77,8 @@ def load(
     if name and is_published(name):
         no_columns(name, columns)
         return published(name, download, labels)
+    if columns is not None:
+        columns = replace(columns, seed=seed)
     raw, binarize = source(name_or_path, name, binarize, download, labels, columns=columns)
     full = _full_scale(raw, binarize, threshold)
     raw, classes = _labels.encode(divide(raw, seed), labels is not None)
@@ -130,6 +132,8 @@ def load_rows(
         rows = getattr(published(name, True, labels), split)
         check_width(rows.n, n, name)
         return rows
+    if columns is not None:
+        columns = replace(columns, seed=seed)
     raw, binarize = source(path_or_name, name, binarize, True, labels, split, columns)
     if binarize == "dynamic":
         binarize = "static"
@@ -248,7 +252,7 @@ def known_name(name_or_path) -> str | None:
 
 def no_columns(what: str, columns: Columns | None) -> None:
     if columns and columns.schema is None:
-        raise DarnError(f"{what} is not a table: categorical, drop, weights and delimiter need .csv or .parquet.")
+        raise DarnError(f"{what} is not a table: categorical, column, drop, weights, delimiter need .csv or .parquet.")
 
 
 def source(

@@ -21,14 +21,17 @@ class Part:
     context: np.ndarray | None = None
     labels: np.ndarray | None = None  # as read (numbers or text); `_labels.encode` makes them class numbers
     weights: np.ndarray | None = None  # how much each row counts
+    log_density: np.ndarray | None = None  # (N,) of a table's numbers within their cells: log p(row | bits), nats
     before: int = 0  # rows of the file that come before these, if it is read in parts
 
     def __post_init__(self):
-        check_lengths(len(self.X), context=self.context, labels=self.labels, weights=self.weights)
+        sides = {"context": self.context, "labels": self.labels, "weights": self.weights}
+        check_lengths(len(self.X), **sides, log_density=self.log_density)
 
     def take(self, index) -> Part:
         pick = lambda a: None if a is None else a[index]  # noqa: E731
-        return Part(self.X[index], pick(self.context), pick(self.labels), pick(self.weights))
+        context, labels, weights = pick(self.context), pick(self.labels), pick(self.weights)
+        return Part(self.X[index], context, labels, weights, pick(self.log_density))
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,10 @@ def divide(raw: Raw, seed: int) -> Raw:
     parts = raw.parts
     if set(parts) == {WHOLE} or set(parts) == {"train"}:
         (part,) = parts.values()
-        order = shuffle(part, raw, seed)
-        k = len(order) // 10
-        cut = {"train": order[: -2 * k], "valid": order[-2 * k : -k], "test": order[-k:]}
+        cut = division(len(part.X), raw.what, seed)
         return replace(raw, parts={s: part.take(i) for s, i in cut.items()})
     if set(parts) == {"train", "test"}:
-        order = shuffle(parts["train"], raw, seed)
+        order = _shuffle(len(parts["train"].X), raw.what, seed)
         k = len(order) // 10
         train, valid = parts["train"].take(order[:-k]), parts["train"].take(order[-k:])
         return replace(raw, parts={"train": train, "valid": valid, "test": parts["test"]})
@@ -90,10 +91,16 @@ def pick_split(raw: Raw, split: str | None, seed: int) -> tuple[Raw, str]:
     return raw, next(iter(raw.parts))
 
 
-def shuffle(part: Part, raw: Raw, seed: int) -> np.ndarray:
-    N = len(part.X)
+def division(N: int, what: str, seed: int) -> dict[str, np.ndarray]:
+    """The rows of each split of N rows: 80/10/10, shuffled with the seed."""
+    order = _shuffle(N, what, seed)
+    k = N // 10
+    return {"train": order[: -2 * k], "valid": order[-2 * k : -k], "test": order[-k:]}
+
+
+def _shuffle(N: int, what: str, seed: int) -> np.ndarray:
     if N < 10:
         rows = "1 row" if N == 1 else f"{N} rows"
-        raise DarnError(f"{raw.what} has {rows}, too few to divide into train, valid and test: at least 10 are needed.")
+        raise DarnError(f"{what} has {rows}, too few to divide into train, valid and test: at least 10 are needed.")
     # RandomState's stream is frozen: the same seed gives the same split with every NumPy version.
     return np.random.RandomState(seed).permutation(N)

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from darn.data import _text_table
+from darn.data._notes import IMAGES, Notes, read_notes
 from darn.data._schema import Schema
-from darn.data._source import IMAGES
-from darn.data._table_notes import fits, table_text
+from darn.data._table_notes import table_text
 from darn.data._tiles import n_tiles, paste
 from darn.data._write import open_table, open_visible
 from darn.errors import DarnError
@@ -34,14 +34,15 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
         n: units of a row.
         schema: of the model, if it is over a table.
     """
-    of_table = notes["table"] if isinstance(notes.get("table"), dict) else {}
-    if "columns" in of_table and schema is None:
+    found = read_notes(notes)
+    of_words = found.table is not None and found.table.columns is not None
+    if of_words and schema is None:
         raise DarnError("the file holds a table, but the model is not over one: use the model it was compressed with")
-    if not _genuine(notes, rows, n, schema):
+    if not found.fits(rows, n, schema):
         raise DarnError("the file's notes on its images, array or table do not fit its rows: it is not genuine")
-    tables = _text_table.SUFFIXES if "table" in notes else (".csv",)
-    endings = IMAGES if "single" in notes else tables if "columns" in of_table else (".npy", *tables)
-    if "images" in notes and "single" not in notes:
+    tables = _text_table.SUFFIXES if found.table is not None else (".csv",)
+    endings = IMAGES if found.single else tables if of_words else (".npy", *tables)
+    if found.images and not found.single:
         if path == "-":
             raise DarnError("the file holds a folder of images, which cannot be written to a pipe: name a folder")
         if os.path.exists(path) and not os.path.isdir(path):
@@ -52,26 +53,6 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
     if Path(path).suffix.lower() not in endings:
         raise DarnError(f"{path}: the suffix chooses the format, so it must be {' or '.join(endings)}")
     check_target(path)
-
-
-def _genuine(notes: dict, rows: int, n: int, schema: Schema | None) -> bool:
-    """Checks that names stay inside their folder, sizes add up to the rows, and columns are the model's."""
-    try:
-        if "table" in notes:
-            return fits(notes["table"], rows, n, schema)
-        if "images" in notes:
-            tile, count, names = tuple(notes["tile"]), 0, set()
-            for name, *size in notes["images"]:
-                plain = Path(name).name == name and Path(name).suffix.lower() in IMAGES
-                if not plain or name in names or len(size) != 2 or min(size) < 1:
-                    return False
-                names.add(name)
-                count += int(np.prod(n_tiles((size[0], size[1]), tile)))
-            return len(tile) == 2 and min(tile) > 0 and tile[0] * tile[1] == n and count == rows
-        kind = np.dtype(notes.get("dtype", "|u1")).kind
-        return kind in "biuf" and int(np.prod(notes.get("shape", [n]))) == n
-    except (TypeError, ValueError, KeyError, AttributeError, ZeroDivisionError):
-        return False
 
 
 def restore(
@@ -94,20 +75,21 @@ def restore(
         columns: names of the units, for a .csv of rows that were not a table.
         schema: of the model, if it is over a table.
     """
-    parts = (x for _, x in blocks)
-    if "table" in notes and not path.lower().endswith(".npy"):
+    found, parts = read_notes(notes), (x for _, x in blocks)
+    if found.table is not None and not path.lower().endswith(".npy"):
         with open_output(path) as f:
-            for text in table_text(notes["table"], blocks, schema):
+            for text in table_text(found.table, blocks, schema):
                 f.write(text)
-    elif "single" in notes:
-        _, *size = notes["images"][0]
-        _save_image(path, paste(_all(parts, n), tuple(size), tuple(notes["tile"])))
-    elif "images" in notes:
-        _write_folder(Path(path), parts, notes)
+    elif found.single:
+        assert found.tile is not None
+        _, height, width = found.images[0]
+        _save_image(path, paste(_all(parts, n), (height, width), found.tile))
+    elif found.images:
+        _write_folder(Path(path), parts, found)
     elif path == "-" or path.lower().endswith("npy"):
         with open_table(path, rows, []) as write:
             for x in chain([np.zeros((0, n), np.uint8)], parts):  # a header even if there are no rows
-                write(_as_it_was(x, notes))
+                write(_as_it_was(x, found))
     else:
         with open_visible(path, rows, shape=None, columns=columns, n=n) as write:
             for x in parts:
@@ -118,8 +100,8 @@ def _all(parts: Iterator[np.ndarray], n: int) -> np.ndarray:
     return np.concatenate([np.zeros((0, n), np.uint8), *parts])
 
 
-def _as_it_was(x: np.ndarray, notes: dict) -> np.ndarray:
-    return x.reshape(len(x), *notes.get("shape", x.shape[1:])).astype(np.dtype(notes.get("dtype", "|u1")))
+def _as_it_was(x: np.ndarray, notes: Notes) -> np.ndarray:
+    return x.reshape(len(x), *(notes.shape or x.shape[1:])).astype(np.dtype(notes.dtype))
 
 
 def _save_image(path: str, image: np.ndarray) -> None:
@@ -133,19 +115,21 @@ def _save_image(path: str, image: np.ndarray) -> None:
         picture.save(temporary, format="PNG" if path.lower().endswith("png") else "PPM")
 
 
-def _write_folder(folder: Path, parts: Iterator[np.ndarray], notes: dict) -> None:
+def _write_folder(folder: Path, parts: Iterator[np.ndarray], notes: Notes) -> None:
     """Writes all images or none: they are written beside the folder and moved into it at the end."""
-    tile = tuple(notes["tile"])
+    tile = notes.tile
+    assert tile is not None
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        held, parts = np.zeros((0, tile[0] * tile[1]), np.uint8), iter(parts)
-        for name, *size in notes["images"]:
-            count = int(np.prod(n_tiles((size[0], size[1]), tile)))
-            while len(held) < count:
-                held = np.concatenate([held, next(parts)])
-            _save_image(str(beside / name), paste(held[:count], (size[0], size[1]), tile))
-            held = held[count:]
+        held: list[np.ndarray] = []
+        for name, height, width in notes.images:
+            count = int(np.prod(n_tiles((height, width), tile)))
+            while sum(map(len, held)) < count:
+                held.append(next(parts))
+            rows = np.concatenate(held)
+            _save_image(str(beside / name), paste(rows[:count], (height, width), tile))
+            held = [rows[count:]]
         for _ in parts:  # read to the end, where the file's last checks are
             pass
         folder.mkdir(exist_ok=True)

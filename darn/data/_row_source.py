@@ -26,6 +26,10 @@ class RowSource:
         """(x, context) of consecutive rows, as the functions of a model take them."""
         return ((part.unpack(), part.context) for part in self.read())
 
+    def scored(self) -> Iterator[tuple[np.ndarray, np.ndarray | None, np.ndarray | None]]:
+        """(x, context, log density) of consecutive rows, as `darn.inference.likelihood.score_parts` takes them."""
+        return ((part.unpack(), part.context, part.log_density) for part in self.read())
+
     def bits(self) -> Iterator[np.ndarray]:
         """x alone, uint8 of 0 and 1."""
         return (part.unpack() for part in self.read())

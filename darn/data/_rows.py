@@ -21,6 +21,7 @@ class Rows:
     context: np.ndarray | None = None  # float32 (N, n_context), observed: one-hot class label or covariates
     labels: np.ndarray | None = None  # int (N,), the class by number, if known; not used for training
     weights: np.ndarray | None = None  # float32 (N,), row weights for training; None: all equal
+    log_density: np.ndarray | None = None  # (N,) of a table's numbers: log p(row | bits), nats; None: 0
 
     def __post_init__(self):
         width = self.n if self.grey else -(-self.n // 8)
@@ -29,7 +30,8 @@ class Rows:
                 f"rows of {self.n} columns take {width} bytes each, but the values have shape "
                 f"{self.values.shape}: see Rows."
             )
-        check_lengths(len(self.values), context=self.context, labels=self.labels, weights=self.weights)
+        sides = {"context": self.context, "labels": self.labels, "weights": self.weights}
+        check_lengths(len(self.values), **sides, log_density=self.log_density)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -55,7 +57,8 @@ class Rows:
         if isinstance(index, int | np.integer):
             index = np.array([index])
         pick = lambda a: None if a is None else a[index]  # noqa: E731
-        return Rows(self.values[index], self.n, self.grey, pick(self.context), pick(self.labels), pick(self.weights))
+        sides = (self.context, self.labels, self.weights, self.log_density)
+        return Rows(self.values[index], self.n, self.grey, *map(pick, sides))
 
     def subsample(self, n: int) -> Rows:
         """A random subset of the rows, always the same one, in their original order.

@@ -18,6 +18,7 @@ from darn.data import _images
 from darn.data._arrays import map_array, read_stored, stored
 from darn.data._check import check_bits, check_width, matrix
 from darn.data._load import names, open_rows
+from darn.data._notes import IMAGES
 from darn.data._row_source import RowSource
 from darn.data._rows import Rows, pack
 from darn.data._schema import Schema
@@ -27,7 +28,6 @@ from darn.data._text_table import open_text_parts
 from darn.data._tiles import cut, n_tiles
 from darn.errors import DarnError
 
-IMAGES = (".png", ".pbm")  # formats that can be restored without loss
 TILE = (16, 16)  # for large images, if there is no model yet
 _CHUNK = 1 << 22  # values of an array that are read at once
 
@@ -114,17 +114,18 @@ def _bit_words(table: Table) -> list[list[str]]:
 
 
 def _words(path: Path, schema: Schema, delimiter: str | None) -> RowSource:
-    what, binned = str(path), [c.name for c in schema.columns if c.kind == "number"]
-    if binned:
+    what, lossy = str(path), [c.name for c in schema.columns if not c.exact]
+    if lossy:
         raise DarnError(
-            f"the model stores only the bins of the numbers in column {binned[0]!r}, so they could not be restored: "
-            f"train a model with all such columns among its categorical ones, or leave the column out of the table "
-            f"(drop = {binned[0]!r} in training)"
+            f"the model does not determine the numbers, dates or texts in column {', '.join(map(repr, lossy))}, so "
+            "they could not be restored: train a model in which each is a category, or leave them out of the table "
+            f"(drop = {lossy[0]!r} in training)"
         )
     table = open_table_parts(path, what, delimiter)
-    if strange := [name for name in table.names if name not in schema.names]:
+    wanted = set(schema.names)
+    if strange := [name for name in table.names if name not in wanted]:
         raise DarnError(f"{what} has a column {strange[0]!r}, which the model was not trained with: leave it out")
-    encoded = lambda t: schema.encode(t.names, t.cells, what)  # noqa: E731
+    encoded = lambda t: schema.encode(t.names, t.cells, what).bits  # noqa: E731
 
     def words(t: Table) -> list:
         x = encoded(t)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +14,10 @@ import numpy as np
 
 from darn.data import _text_table
 from darn.data._layout import Layout
+from darn.data._limits import check_cells, check_unpacked
 from darn.data._raw import WHOLE, Part, Raw, pick_split
 from darn.errors import DarnError
-from darn.files import check_ordinary, read_bytes
+from darn.files import open_input, read_bytes
 
 PARQUET = (".parquet", ".pq")
 PART_CELLS = 1 << 21  # of a part of a Parquet file
@@ -73,6 +75,7 @@ def _names(text: _text_table.TextTable) -> tuple[str, ...]:
 class TableParts:
     """A table in a file, read in parts."""
 
+    what: str  # as the user named it
     names: tuple[str, ...]
     layout: Layout
     count: Callable[[], int]  # the number of rows; reads a text file once
@@ -86,7 +89,7 @@ class TableParts:
             return
         for frame in self.frames():
             found = _whole_numbers(frame)
-            yield _from_frame(frame, self.layout) if found is None else found
+            yield _from_frame(frame, self.layout, self.what) if found is None else found
 
 
 def open_table_parts(path: str | Path, what: str, delimiter: str | None = None) -> TableParts:
@@ -95,15 +98,17 @@ def open_table_parts(path: str | Path, what: str, delimiter: str | None = None) 
     if path.suffix.lower() in PARQUET:
         names, rows, frames = _parquet_parts(path, what)
         layout = Layout(head=Layout().line(names))
-        return TableParts(names, layout, lambda: rows, lambda: (_from_frame(f, layout) for f in frames()), frames)
+        tables = lambda: (_from_frame(f, layout, what) for f in frames())  # noqa: E731
+        return TableParts(what, names, layout, lambda: rows, tables, frames)
     text = _text_table.open_text_parts(path, what, delimiter)
     layout = text.head.layout
     tables = lambda: _joined(_from_text(t, layout) for t in text.read())  # noqa: E731
-    return TableParts(_names(text.head), layout, text.count, tables)
+    return TableParts(what, _names(text.head), layout, text.count, tables)
 
 
-def _from_frame(frame, layout: Layout) -> Table:
-    return Table(tuple(frame.columns), _cells(frame), layout)
+def _from_frame(frame, layout: Layout, what: str) -> Table:
+    with _reading(what):
+        return Table(tuple(frame.columns), _cells(frame), layout)
 
 
 def _joined(tables: Iterator[Table]) -> Iterator[Table]:
@@ -155,25 +160,31 @@ def _polars(what: str):
 @contextlib.contextmanager
 def _reading(what: str):
     try:
-        yield
-    except Exception as e:
+        with _silent():
+            yield
+    except DarnError:
+        raise
+    except (Exception, _polars(what).exceptions.PanicException) as e:  # a panic of polars is no Exception
         raise DarnError(f"{what} is not a readable Parquet file: {' '.join(str(e).split())[:120]}.") from None
 
 
 def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callable[[], Iterator[Any]]]:
     """Column names and number of rows of a Parquet file, and a function that reads them as consecutive frames."""
     polars = _polars(what)
-    check_ordinary(path)
+    with open_input(path) as f:
+        packed = os.fstat(f.fileno()).st_size
     with _reading(what):
         frame = polars.scan_parquet(path)
-        names = tuple(frame.collect_schema().names())
-        rows = frame.select(polars.len()).collect().item()
+        names, rows = _checked(polars, frame, packed, what)
     step = max(PART_CELLS // max(len(names), 1), 1)
 
     def read() -> Iterator[Any]:
+        unpacked = 0
         for start in range(0, max(rows, 1), step):
             with _reading(what):
                 part = frame.slice(start, step).collect()
+                unpacked += _bytes(part)
+                check_unpacked(unpacked, packed, what)
             yield part
 
     return names, rows, read
@@ -182,9 +193,10 @@ def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callabl
 def _parquet(data: bytes, what: str) -> Table:
     polars = _polars(what)
     with _reading(what):
+        names, _ = _checked(polars, polars.scan_parquet(io.BytesIO(data)), len(data), what)
         frame = polars.read_parquet(io.BytesIO(data))
-        names = tuple(frame.columns)
-        return _from_frame(frame, Layout(head=Layout().line(names)))
+        check_unpacked(_bytes(frame), len(data), what)
+    return _from_frame(frame, Layout(head=Layout().line(names)), what)
 
 
 def _cells(frame) -> np.ndarray:
@@ -207,6 +219,33 @@ def _whole_numbers(frame) -> np.ndarray | None:
     if not all(t.is_integer() or str(t) == "Boolean" for t in frame.dtypes) or any(frame.null_count().row(0)):
         return None
     return frame.to_numpy() if len(set(frame.dtypes)) == 1 else frame.cast(dict.fromkeys(frame.columns, int)).to_numpy()
+
+
+def _checked(polars, frame, packed: int, what: str) -> tuple[tuple[str, ...], int]:
+    """Column names and number of rows of a lazy frame, if it is not much larger than its file."""
+    names = tuple(frame.collect_schema().names())
+    rows = frame.select(polars.len()).collect().item()
+    check_cells(rows * len(names), packed, what)
+    return names, rows
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without standard error, to which polars writes a stack trace for some damaged files."""
+    with open(os.devnull, "w") as nothing:
+        kept = os.dup(2)
+        os.dup2(nothing.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _bytes(frame) -> int:
+    """The bytes of the cells, each counted as often as it occurs; text may be stored once for many cells."""
+    texts = (frame[c] for c, kind in frame.schema.items() if str(kind) in ("String", "Categorical"))
+    return sum(int(c.str.len_bytes().sum() or 0) for c in texts)
 
 
 def _array(rows: list, width: int) -> np.ndarray:

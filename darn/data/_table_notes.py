@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from darn.data._layout import Layout
+from darn.data._notes import TableNotes
 from darn.data._schema import Schema
 from darn.data._table import Table
 
 BITS = ("0", "1")
+STEP = 4096  # rows written at once
 
 
 def table_notes(read: Callable[[], Iterator[tuple[Table, Sequence[Sequence[str]]]]], layout: Layout) -> dict:
@@ -47,23 +49,7 @@ def pack_notes(layout: Layout, texts: dict, lines: dict[str, str], tail: str) ->
     return {k: v for k, v in {"layout": layout.to_json(), "texts": texts, "lines": lines, "tail": tail}.items() if v}
 
 
-def fits(notes: dict, rows: int, n: int, schema: Schema | None) -> bool:
-    """Whether notes are valid for this many rows; may raise TypeError, ValueError or AttributeError."""
-    width = n if schema is None else len(schema.names)
-    Layout.from_json(notes.get("layout", {}))
-    texts, lines = notes.get("texts", {}), notes.get("lines", {})
-    held = [*lines.values(), notes.get("tail", ""), *(t for column in texts.values() for t in column.values())]
-    return (
-        set(notes) <= {"layout", "texts", "lines", "tail", "columns"}
-        and all(isinstance(t, str) for t in held)
-        and all(0 <= int(j) < width for j in texts)
-        and all(0 <= int(i) < rows for i in lines)
-        and ("columns" in notes) == (schema is not None)
-        and (schema is None or sorted(notes["columns"]) == sorted(schema.names))
-    )
-
-
-def table_text(notes: dict, blocks: Iterator[tuple[int, np.ndarray]], schema: Schema | None) -> Iterator[bytes]:
+def table_text(notes: TableNotes, blocks: Iterator[tuple[int, np.ndarray]], schema: Schema | None) -> Iterator[bytes]:
     """The bytes of the file, part by part.
 
     Args:
@@ -71,17 +57,22 @@ def table_text(notes: dict, blocks: Iterator[tuple[int, np.ndarray]], schema: Sc
         blocks: (number of the first row, bits) of consecutive rows.
         schema: of the model; None if its units are the columns.
     """
-    layout = Layout.from_json(notes.get("layout", {}))
-    texts, lines = notes.get("texts", {}), notes.get("lines", {})
+    layout = notes.layout
     yield (b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode()
     for first, x in blocks:
-        if schema is None:
-            columns = [[BITS[b] for b in column] for column in x.T.tolist()]
-        else:
-            found = dict(zip(schema.names, zip(*schema.decode(x))))
-            columns = [list(found[name]) for name in notes["columns"]]
-        for j, known in texts.items():
-            columns[int(j)] = [known.get(w, w) for w in columns[int(j)]]
-        rows = enumerate(zip(*columns), first)
-        yield "".join(lines.get(str(i)) or layout.line(row) for i, row in rows).encode()
-    yield notes.get("tail", "").encode()
+        for start in range(0, len(x), STEP):
+            yield from _lines(notes, first + start, x[start : start + STEP], schema)
+    yield notes.tail.encode()
+
+
+def _lines(notes: TableNotes, first: int, x: np.ndarray, schema: Schema | None) -> Iterator[bytes]:
+    if schema is None:
+        columns = [[BITS[b] for b in column] for column in x.T.tolist()]
+    else:
+        found = dict(zip(schema.names, zip(*schema.decode(x))))
+        columns = [list(found[name]) for name in notes.columns or ()]
+    for j, known in notes.texts.items():
+        columns[int(j)] = [known.get(w, w) for w in columns[int(j)]]
+    # Line by line: a text may be long, and stand in every row.
+    for i, row in enumerate(zip(*columns), first):
+        yield (notes.lines.get(str(i)) or notes.layout.line(row)).encode()

@@ -22,7 +22,7 @@ import numpy as np
 
 from darn.data._layout import BLANKS, Layout
 from darn.errors import DarnError
-from darn.files import check_ordinary
+from darn.files import open_input
 
 SUFFIXES = (".csv", ".txt", ".tsv", ".data", ".amat")
 # In this order if several are possible: a comma may be a decimal sign or part of a text, a semicolon rarely.
@@ -222,8 +222,7 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
 
 def open_text_parts(path: Path, what: str, delimiter: str | None = None) -> TextParts:
     """As `open_text`, for a file that is read in parts."""
-    check_ordinary(path)
-    with open(path, "rb") as f:
+    with open_input(path) as f:
         start = f.read(4096)
     _check_text(start, path, what)
     lines, every, size, wanted, ended = [], _file_lines(path, what), 0, _SHOWN, False
@@ -252,7 +251,7 @@ def _open_lines(lines: list[str], what: str, delimiter: str | None, bom: bool) -
         delimiter = SPOKEN.get(delimiter, delimiter)
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise DarnError(f"the delimiter {delimiter!r} must be one character, or the word tab or blank.")
-    after_blank = delimiter != BLANKS and any(f'{delimiter} "' in line for line in sample)
+    after_blank = delimiter != BLANKS and _quotes_follow_blanks(sample, delimiter, what)
     _, width = _agreement(sample, delimiter, after_blank)
     names, first, found = None, 0, False
     for start, stop, cells in _parse(lines, delimiter, after_blank, what):
@@ -337,6 +336,15 @@ def _agreement(sample: list[str], delimiter: str, after_blank: bool) -> tuple[fl
         return 0.0, 1
     width, count = widths.most_common(1)[0]
     return count / widths.total(), width
+
+
+def _quotes_follow_blanks(sample: list[str], delimiter: str, what: str) -> bool:
+    """Whether cells are written as in `a, "b"`; inside quotes, a delimiter and a blank are just text."""
+    return any(
+        cell.startswith(' "') and delimiter + cell in "".join(sample[start:stop])
+        for start, stop, cells in _parse(sample, delimiter, False, what, strict=False)
+        for cell in cells[1:]
+    )
 
 
 def _sample(lines: list[str]) -> list[str]:

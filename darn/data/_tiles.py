@@ -46,12 +46,17 @@ def unit_mask(notes: dict) -> Callable[[int, int], np.ndarray] | None:
     sizes = [tuple(size) for _, *size in notes["images"]]
     if all(size[0] % tile[0] == 0 and size[1] % tile[1] == 0 for size in sizes):
         return None
-    ends = np.cumsum([np.prod(n_tiles(size, tile)) for size in sizes])
+    counts = [n_tiles(size, tile) for size in sizes]
+    ends = np.cumsum([down * across for down, across in counts])
 
     def units(start: int, stop: int) -> np.ndarray:
-        first, last = np.searchsorted(ends, [start, stop - 1], side="right")
-        there = np.concatenate([cut(np.ones(size, bool), tile) for size in sizes[first : last + 1]])
-        offset = 0 if first == 0 else int(ends[first - 1])
-        return there[start - offset : stop - offset]
+        rows = np.arange(start, stop)
+        image = np.searchsorted(ends, rows, side="right")
+        size, across = np.array(sizes)[image], np.array(counts)[image, 1]
+        place = rows - np.append(0, ends)[image]
+        # How much of each tile is inside, down and across: the other pixels are beyond the edge.
+        down = (place // across * tile[0])[:, None] + np.arange(tile[0]) < size[:, :1]
+        right = (place % across * tile[1])[:, None] + np.arange(tile[1]) < size[:, 1:]
+        return (down[:, :, None] & right[:, None, :]).reshape(len(rows), -1)
 
     return units

@@ -146,7 +146,7 @@ def survey(model: Stack, masks: Iterable[np.ndarray]) -> Survey:
         most = max(most, int(gone.max(initial=0)))
         states += int((2 ** np.minimum(gone, FEW)).sum())
         apart = apart and bool(model.decoder[0].layer.separates(mask))
-    if sum(model.n_h) > likelihood.EXACT_LIMIT:
+    if likelihood.method_for(model) == "importance":
         return Survey(rows, "importance", 0)
     return Survey(rows, "codes" if apart else "enumerate" if most <= FEW else "importance", states)
 
@@ -236,7 +236,7 @@ def conditional_parts(
     """`conditional` for rows that come in parts; `read` gives (x, mask, context) from the first row on, twice."""
     options: dict[str, Any] = {"seed": seed, "n_samples": n_samples}
     how = likelihood.method_for(model)
-    rows = ((x, context) for x, _, context in read())
+    rows = ((x, context, None) for x, _, context in read())
     whole = likelihood.score_parts(model, rows, known.rows, method=how, repeats=1, **options)
     seen = complete_parts(model, read(), known, sweeps=sweeps, progress=progress, **options)
     both = "exact" if known.how != "importance" and how == "exact" else "importance"
@@ -367,7 +367,7 @@ def _by_states(model, parts, total: int, n: int, seed: int, progress) -> Iterato
                 every = np.repeat(row[None], 2 ** len(where), axis=0)
                 every[:, where] = (np.arange(len(every))[:, None] >> np.arange(len(where))) & 1
                 waiting.append(every)
-                yield every, None if context is None else np.repeat(context[i][None], len(every), axis=0)
+                yield every, None if context is None else np.repeat(context[i][None], len(every), axis=0), None
 
     held = np.zeros(0)
     for scored in likelihood.score_parts(model, fillings(), total, method="exact"):
@@ -376,7 +376,12 @@ def _by_states(model, parts, total: int, n: int, seed: int, progress) -> Iterato
         while waiting and len(waiting[0]) <= len(held):
             every = waiting.popleft()
             log_p, held = held[: len(every)], held[len(every) :]
-            totals.append(np.logaddexp.reduce(log_p))
+            with np.errstate(invalid="ignore"):
+                totals.append(np.logaddexp.reduce(log_p))
+            if not np.isfinite(totals[-1]):
+                raise DarnError(
+                    "the model's weights are so large that its probabilities are not finite: train it again"
+                )
             p = np.exp(log_p - totals[-1])
             drawn.append(every[rng.choice(len(every), n, p=p / p.sum())].astype(np.uint8))
         if drawn:

@@ -10,16 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from darn.batching import join, row_keys, rows_within, stream_rows
-from darn.errors import DarnError
+from darn.batching import KEYS, join, recut, row_keys, rows_within, stream_rows
+from darn.errors import DarnError, InputError
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Running, Scores, Summary, marks
+from darn.inference.weights import BLOCK, draw, lots_at_once, settle
 from darn.model import Stack
 
 EXACT_LIMIT = 16  # the most stochastic units that `evaluate` enumerates, as in the paper
+FEW = 512  # about as many codes as the samples that a row gets
+PRECISION = 0.01  # nats
 MAX_ENUMERATED = 30  # the most that `exact` enumerates: beyond this the sum takes years
 
-Parts = Iterable[tuple]  # (x, context or None) of consecutive rows
+Parts = Iterable[tuple]  # (x, context or None, log density or None) of consecutive rows
 Progress = Callable[[int], object]
 
 
@@ -30,11 +33,22 @@ class Likelihood(Summary):
     log_p: np.ndarray = field(kw_only=True)  # (N,) nats
     row_bound: np.ndarray = field(kw_only=True)  # (N,) expected description length of each row, nats
     ess: np.ndarray | None = field(kw_only=True)  # (N,) effective sample size of one repeat
+    drawn: np.ndarray | None = field(kw_only=True)  # (N,) samples of each row, if they were chosen for a precision
 
 
 def method_for(model: Stack) -> str:
-    """The method that `evaluate` uses for a model: "exact" or "importance"."""
-    return "exact" if sum(model.n_h) <= EXACT_LIMIT else "importance"
+    """The method that `evaluate` uses for a model: "exact" or "importance"; the cheaper one, by counted work.
+
+    Codes are enumerated if they are fewer than the samples that would be drawn. If the visible layer is linear in its
+    code, 2^16 are cheap, too: what depends on the row, or on the code, is then computed once for all pairs of them. A
+    NADE multiplies its hidden units for every pair, and gets as many codes fewer.
+    """
+    layer = model.decoder[0].layer
+    try:
+        each = layer.work(np.ones(layer.n, np.float32), None).multiplied / layer.n
+    except InputError:  # its work cannot be counted
+        each = math.inf
+    return "exact" if 2 ** sum(model.n_h) <= max(2**EXACT_LIMIT / (1 + each), FEW) else "importance"
 
 
 def evaluate(
@@ -42,20 +56,22 @@ def evaluate(
     x,
     *,
     context=None,
-    n_samples: int = 1000,
+    precision: float = PRECISION,
+    n_samples: int | None = None,
     repeats: int = 10,
     seed: int = 0,
     rows_at_once: int | None = None,
     progress=None,
 ) -> "Likelihood":
-    """Scores rows: exactly if the model has at most 16 stochastic units, otherwise by importance sampling.
+    """Scores rows: exactly if the codes are few enough (see `method_for`), otherwise by importance sampling.
 
     Args:
         model: any stack.
         x: (N, n_x) of 0 and 1, or of intensities if the visible layer is factorial.
         context: (N, n_context), for a model that was trained with one.
-        n_samples: importance samples per row.
-        repeats: how often the estimate is repeated, for its interval.
+        precision: half-width of the 95% interval of -log p, nats; every row gets the samples it needs.
+        n_samples: importance samples per row, instead of a precision.
+        repeats: how often an estimate with `n_samples` is repeated, for its interval.
         seed: of the importance samples.
         rows_at_once: the most rows in one program; None chooses a fast size.
         progress: called with the number of rows done after each program.
@@ -66,7 +82,7 @@ def evaluate(
     options = {"context": context, "rows_at_once": rows_at_once, "progress": progress}
     if method_for(model) == "exact":
         return exact(model, x, **options)
-    return importance(model, x, n_samples=n_samples, repeats=repeats, seed=seed, **options)
+    return importance(model, x, precision=precision, n_samples=n_samples, repeats=repeats, seed=seed, **options)
 
 
 def score_parts(
@@ -75,7 +91,8 @@ def score_parts(
     n: int,
     *,
     method: str,
-    n_samples: int = 1000,
+    precision: float = PRECISION,
+    n_samples: int | None = None,
     repeats: int = 10,
     seed: int = 0,
     progress: Progress | None = None,
@@ -86,11 +103,13 @@ def score_parts(
 
     Args:
         model: any stack.
-        parts: (x, context) of consecutive rows, context None for a model without one.
+        parts: (x, context, log density) of consecutive rows; context None for a model without one; the density of a
+            table's numbers within their cells (`darn.data.Rows.log_density`), which is added to log p, or None.
         n: the number of rows.
         method: "exact" or "importance".
-        n_samples: importance samples per row.
-        repeats: how often the estimate is repeated.
+        precision: as for `evaluate`.
+        n_samples: as for `evaluate`.
+        repeats: as for `evaluate`.
         seed: of the importance samples.
         progress: called with the number of rows done after each program.
 
@@ -100,6 +119,8 @@ def score_parts(
     if method == "exact":
         return _exact_parts(model, parts, n, None, progress)
     numbered = ((*part, None) for part in parts)
+    if n_samples is None:
+        return _settled_parts(model, numbered, n, precision, None, seed, None, progress)
     return _importance_parts(model, numbered, n, n_samples, repeats, seed, None, progress)
 
 
@@ -116,8 +137,9 @@ def _whole(parts: Iterator[Scores], running: Running) -> Likelihood:
     for part in parts:
         running.add(part)
         found.append(part._replace(estimates=None))
-    log_p, bound, ess, _ = join(found)
-    return Likelihood(**vars(running.summary()), log_p=log_p, row_bound=bound, ess=ess)
+    rows = join(found)
+    sides = {"row_bound": rows.bound, "ess": rows.ess, "drawn": rows.drawn}
+    return Likelihood(**vars(running.summary()), log_p=rows.log_p, **sides)
 
 
 # ---------------------------------------------------------------- exact
@@ -166,7 +188,7 @@ def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, pro
         -log p and bound, by row and on average.
     """
     _checked(model, x)
-    return _whole(_exact_parts(model, [(x, context)], len(x), rows_at_once, progress), Running("exact"))
+    return _whole(_exact_parts(model, [(x, context, None)], len(x), rows_at_once, progress), Running("exact"))
 
 
 def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None, progress) -> Iterator[Scores]:
@@ -178,26 +200,17 @@ def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None
     codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
     size = rows_within(codes * model.row_floats, rows, rows_at_once or rows, floats)
 
-    def table(x, context):
+    def table(x, context, density):
         x, sums = as_floats(x), (jnp.full(size, -1e30), jnp.zeros(size), jnp.zeros(size))
         for first in range(0, 2**n, codes):
             sums = _accumulate(sums, *_table(model, x, context, jnp.asarray(first), codes))
-        return sums[0] + jnp.log(sums[1]), sums[2]
+        return sums[0] + jnp.log(sums[1]), sums[2], density
 
-    return (Scores(*found) for found in stream_rows(table, size, parts, progress=progress))
+    found = stream_rows(table, size, parts, progress=progress)
+    return (Scores(log_p, bound).with_density(density) for log_p, bound, density in found)
 
 
 # ---------------------------------------------------------------- importance sampling
-
-
-def _draw(model, x, context, keys, number):
-    """log p and log q by layer, (rows, samples) each, for the samples with these numbers."""
-
-    def one(key, x, context, i):
-        h = model.encode(x, context, key=jax.random.fold_in(key, i))
-        return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
-
-    return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
 
 
 def _add(sums, log_p, log_q, number, stop):
@@ -221,12 +234,12 @@ def _add(sums, log_p, log_q, number, stop):
 def _weigh_in_one(model, x, context, keys, stop, chunk, sums):
     def body(sums):
         number = sums[0] + jnp.arange(chunk)
-        return _add(sums, *_draw(model, x, context, keys, number), number, stop)
+        return _add(sums, *draw(model, x, context, keys, number), number, stop)
 
     return lax.while_loop(lambda sums: sums[0] < stop, body, sums)
 
 
-_draw_alone, _add_alone = eqx.filter_jit(_draw), jax.jit(_add)
+_draw_alone, _add_alone = eqx.filter_jit(draw), jax.jit(_add)
 
 
 def _weigh(model, x, context, keys, stop, chunk, sums):
@@ -245,42 +258,71 @@ def importance(
     x,
     *,
     context=None,
-    n_samples: int = 1000,
+    precision: float = PRECISION,
+    among: float | int | None = None,
+    n_samples: int | None = None,
     repeats: int = 10,
     seed: int = 0,
     rows_at_once: int | None = None,
     numbers: np.ndarray | None = None,
     progress=None,
 ) -> Likelihood:
-    """-log p(x) by Eq. (16), with S samples of q(H|x) per row, repeated R times.
+    """-log p(x) by Eq. (16), from samples of q(H|x): as many as a precision needs, or S per row, repeated R times.
 
-    The estimate of log p is too low on average (Jensen), the more so the fewer samples. The interval over repeats shows
-    its noise, not this bias; the effective sample size and the values at S/100 and S/10 show the bias.
+    With S samples, the estimate of log p is too low on average (Jensen), the more so the fewer samples. The interval
+    over repeats shows its noise, not this bias; the effective sample size and the values at S/100 and S/10 show the
+    bias.
+
+    For a precision, each row gets the samples that its own weights need (`weights.settle`), the leading bias is
+    corrected, and the interval covers both the noise and half of that correction. Rows that need more than 8,192
+    samples are `unsettled`: their log p may be too low, and the interval too narrow.
 
     Args:
         model: any stack.
         x: (N, n_x), as for `exact`.
         context: (N, n_context), for a model that was trained with one.
-        n_samples: S.
-        repeats: R.
+        precision: half-width of the 95% interval of the mean -log p, nats, and the most variance of a row.
+        among: the number of rows that the mean is over; None means N, infinity that rows do not depend on their number.
+        n_samples: S, instead of a precision.
+        repeats: R, for a given S.
         seed: of the samples. A row's samples depend only on the seed and the row's number.
-        rows_at_once: the most rows in one program; None means 100.
+        rows_at_once: the most rows in one program; None chooses a fast size.
         numbers: (N,) uint32, the rows' numbers; None numbers them by position.
-        progress: called with the number of rows done after each program.
+        progress: called with the number of rows done after each program, for every repeat.
 
     Returns:
         -log p and bound, by row and on average.
     """
     _checked(model, x)
-    options = n_samples, repeats, seed, rows_at_once, progress
-    parts = _importance_parts(model, [(x, context, numbers)], len(x), *options)
-    return _whole(parts, Running("importance", n_samples, repeats))
+    parts = [(x, context, None, numbers)]
+    if n_samples is None:
+        found = _settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
+    else:
+        found = _importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, progress)
+    return _whole(found, Running("importance", n_samples, repeats))
+
+
+def _settled_parts(
+    model: Stack, parts: Iterable[tuple], n: int, precision: float, among, seed: int, rows_at_once, progress
+) -> Iterator[Scores]:
+    """`parts` are (x, context, log density, numbers)."""
+    # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `Running`.
+    variance = precision * min(1.0, (among or n) * precision / 2.5**2)
+    size = lots_at_once(model, n, rows_at_once)
+    start = 0
+    for x, context, density, own in recut(parts, BLOCK):
+        numbers = ((start + np.arange(len(x))) % KEYS).astype(np.uint32) if own is None else own
+        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=numbers, size=size)
+        start += len(x)
+        if progress is not None:
+            progress(len(x))
+        yield found.with_density(density)
 
 
 def _importance_parts(
     model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
 ) -> Iterator[Scores]:
-    """`parts` are (x, context, numbers)."""
+    """`parts` are (x, context, log density, numbers)."""
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
@@ -290,7 +332,7 @@ def _importance_parts(
     chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
     left = n
 
-    def weigh(start, bits, side, own):
+    def weigh(start, bits, side, density, own):
         nonlocal left
         bits, repeated = as_floats(bits), []
         for r in range(repeats):
@@ -309,6 +351,6 @@ def _importance_parts(
         left -= size
         # (rows, repeats, marks), (rows, repeats), (rows, repeats)
         estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
-        return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates)
+        return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates), density
 
-    return stream_rows(weigh, size, parts, numbered=True)
+    return (scores.with_density(density) for scores, density in stream_rows(weigh, size, parts, numbered=True))

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 GROUP = 8192  # values summed at once
 
@@ -16,7 +15,25 @@ class Scores(NamedTuple):
     log_p: np.ndarray  # (rows,)
     bound: np.ndarray  # (rows,) expected description length
     ess: np.ndarray | None = None  # (rows,) effective sample size of one repeat
-    estimates: np.ndarray | None = None  # (rows, repeats, marks) log p from the first S/100, S/10, S samples
+    estimates: np.ndarray | None = None  # (rows, repeats, marks) log p from the first S/100, S/10, S samples, S given
+    # If every row got as many samples as it needed:
+    variance: np.ndarray | None = None  # (rows,) of log_p
+    correction: np.ndarray | None = None  # (rows,) that was added to log p for its bias
+    drawn: np.ndarray | None = None  # (rows,) samples that the estimate is made of
+    cut: np.ndarray | None = None  # (rows,) whether the row needs more than the limit
+    log_density: np.ndarray | None = None  # (rows,) the part of log_p that is `with_density`
+
+    def with_density(self, log_density: np.ndarray | None) -> "Scores":
+        """The scores of a table's values: of their bits, and of the numbers within the cells that the bits choose.
+
+        Args:
+            log_density: (rows,) log p(values | bits), `darn.data.Rows.log_density`; None if the bits determine them.
+        """
+        if log_density is None:
+            return self
+        at = None if self.estimates is None else self.estimates + log_density[:, None, None]
+        log_p, bound = self.log_p + log_density, self.bound - log_density
+        return self._replace(log_p=log_p, bound=bound, estimates=at, log_density=log_density)
 
 
 @dataclass(frozen=True)
@@ -32,11 +49,15 @@ class Summary:
     bound: float
     rows_ci95: float  # half-width of the interval from the choice of rows
     nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact
-    n_samples: int = 0
+    n_samples: int = 0  # of each row; if every row has its own number, their mean
     repeats: int = 0
     ess_mean: float | None = None  # effective sample size of one repeat
     ess_min: float | None = None
-    at: dict[int, float] = field(default_factory=dict)  # nll from the first S/100, S/10, S samples
+    at: dict[int, float] = field(default_factory=dict)  # nll from the first S/100, S/10, S samples, if S was given
+    least_drawn: int | None = None  # samples of a row, if they were chosen for a precision
+    most_drawn: int | None = None
+    unsettled: int = 0  # rows that need more samples than the limit: their log p may be too low
+    log_density: float | None = None  # the mean density of a table's numbers within their cells, which log p includes
 
     def summary(self) -> dict:
         """Plain numbers, for JSON."""
@@ -52,7 +73,13 @@ class Summary:
         }
         if self.ess_mean is not None:
             out["ess"] = {"mean": self.ess_mean, "min": self.ess_min}
+        if self.at:
             out["nll_at"] = {str(s): v for s, v in self.at.items()}
+        if self.least_drawn is not None:
+            out["drawn"] = {"least": self.least_drawn, "most": self.most_drawn}
+            out["unsettled"] = self.unsettled
+        if self.log_density is not None:
+            out["log_density"] = self.log_density
         return out
 
 
@@ -114,40 +141,61 @@ class Running:
 
     Args:
         method: how the rows are scored, "exact" or "importance".
-        n_samples: importance samples per row.
-        repeats: of the estimate.
+        n_samples: importance samples per row; None if every row has its own number.
+        repeats: of the estimate, for a given number of samples.
     """
 
-    def __init__(self, method: str, n_samples: int = 0, repeats: int = 0):
+    def __init__(self, method: str, n_samples: int | None = None, repeats: int = 0):
         self.method, self.n_samples, self.repeats = method, n_samples, repeats
-        self._log_p, self._bound, self._ess, self._noise, self._estimates = (Moments() for _ in range(5))
-        self._least = math.inf
+        self._log_p, self._bound, self._density, self._ess, self._noise = (Moments() for _ in range(5))
+        self._estimates, self._correction, self._drawn = (Moments() for _ in range(3))
+        self._least, self._range, self._unsettled = math.inf, (2**62, 0), 0
 
     def add(self, part: Scores) -> None:
         """Takes the scores of more rows."""
         self._log_p.add(part.log_p)
         self._bound.add(part.bound)
-        if part.ess is not None and part.estimates is not None:
-            self._ess.add(part.ess)
-            self._least = min(self._least, float(part.ess.min()))
+        if part.log_density is not None:
+            self._density.add(part.log_density)
+        if part.ess is None:
+            return
+        self._ess.add(part.ess)
+        self._least = min(self._least, float(part.ess.min()))
+        if part.estimates is not None and self.n_samples is not None:
+            # The delta method: var(log mean w) = var(w) / (S mean(w)^2)
             self._noise.add(np.maximum(1 / part.ess - 1 / self.n_samples, 0))
             self._estimates.add(part.estimates)
+        if part.variance is not None:
+            assert part.correction is not None
+            assert part.drawn is not None
+            assert part.cut is not None
+            self._noise.add(part.variance)
+            self._correction.add(part.correction)
+            self._drawn.add(part.drawn)
+            least, most = self._range
+            self._range = min(least, int(part.drawn.min())), max(most, int(part.drawn.max()))
+            self._unsettled += int(part.cut.sum())
 
     def summary(self) -> Summary:
         """The likelihood of the rows so far."""
         n = self._log_p.count
         among = float(1.96 * self._log_p.std(ddof=1) / n**0.5) if n > 1 else math.inf
         means = self.method, n, float(-self._log_p.mean), float(self._bound.mean), among
+        density = float(self._density.mean) if self._density.count else None
         if self.method == "exact":
-            return Summary(*means, 0.0)
+            return Summary(*means, 0.0, log_density=density)
+        ess, half = (float(self._ess.mean), self._least), float(1.96 * np.sqrt(self._noise.mean * n) / n)
+        if self.n_samples is None:  # the noise, and half of the correction, which is an estimate
+            half += float(self._correction.mean) / 2
+            drawn = *self._range, self._unsettled
+            return Summary(*means, half, round(float(self._drawn.mean)), 1, *ess, {}, *drawn, density)
         each = -self._estimates.mean  # (repeats, marks)
         if self.repeats > 1:
-            half = stats.t.ppf(0.975, self.repeats - 1) * each[:, -1].std(ddof=1) / self.repeats**0.5
-        else:  # one repeat: the delta method, var(log mean w) = var(w) / (S mean(w)^2)
-            half = 1.96 * np.sqrt(self._noise.mean * n) / n
+            from scipy.special import stdtrit  # scipy.stats takes a second to import
+
+            half = float(stdtrit(self.repeats - 1, 0.975) * each[:, -1].std(ddof=1) / self.repeats**0.5)
         at = dict(zip(marks(self.n_samples), each.mean(axis=0).tolist()))
-        ess = float(self._ess.mean), self._least
-        return Summary(*means, float(half), self.n_samples, self.repeats, *ess, at)
+        return Summary(*means, half, self.n_samples, self.repeats, *ess, at, log_density=density)
 
 
 def marks(n_samples: int) -> list[int]:

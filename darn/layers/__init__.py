@@ -9,10 +9,11 @@ from darn.layers._base import plus_context as plus_context
 from darn.layers._conv import CausalConv as CausalConv
 from darn.layers._eonade import EoNADE as EoNADE
 from darn.layers._factorial import Factorial as Factorial
+from darn.layers._groups import Group as Group
+from darn.layers._groups import Groups as Groups
 from darn.layers._linear import LinearAutoregressive as LinearAutoregressive
 from darn.layers._mixture import Mixture as Mixture
 from darn.layers._nade import NADE as NADE
-from darn.layers._onehot import OneHot as OneHot
 from darn.layers._orders import AbstractReorderable as AbstractReorderable
 from darn.layers._orders import Orders as Orders
 from darn.layers._orders import symmetries as symmetries

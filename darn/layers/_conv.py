@@ -32,9 +32,10 @@ class Before(NamedTuple):
 class Walk(NamedTuple):
     """The state of a walk within a row."""
 
-    context: Array  # (H, W or 1, C), added to the stream v
+    context: Array  # (H, W, C)
     above: Above  # including the current row
     links: Array  # (1 + blocks, W, C) from the stream v of this row to h
+    gates: Array  # (blocks, W, 2C) biases of the gates of h in this row
     before: Before  # including the current cell
     hidden: Array  # of the current cell, with its channels so far
     row: Array  # (W, D) the bits of this row so far
@@ -47,7 +48,7 @@ class CausalConv(AbstractReorderable):
     Two streams of C channels: v knows the rows above a cell, h also the cells to its left. Each starts from the pixels,
     +1 or -1 inside the grid and 0 outside, and passes through gated residual blocks; a hidden layer in every cell then
     gives the logits of the cell's channels, one after the other. A context is mapped to C channels in every cell, or
-    the same in all cells, and added to v.
+    the same in all cells; it is added to v, and in every block to the biases of the gates.
 
     In training, dropout within the blocks; on an accelerator, convolutions in bfloat16 and all else in float32.
     """
@@ -61,6 +62,7 @@ class CausalConv(AbstractReorderable):
     blocks: tuple[GatedBlock, ...]
     head: Float[Array, "C C"]  # from h to the hidden layer of a cell
     gates: Float[Array, "K L 2 2*C"]  # biases of the blocks' gates in each of K orders
+    steer: Float[Array, "L C 4*C"] | None  # from the context of a cell to its gates in every block
     e: Float[Array, " C"]  # of the hidden layer
     V: Float[Array, "D C"]  # from a cell's own channels to its hidden layer
     R: Float[Array, "D C"]  # from the hidden layer to logits
@@ -102,7 +104,7 @@ class CausalConv(AbstractReorderable):
             key: Of the weights.
         """
         rows, columns, D = grid
-        k = jax.random.split(key, 6)
+        k = jax.random.split(key, 7)
         self.grid, self.n, self.rate = grid, rows * columns * D, float(dropout)
         self.b = jnp.zeros(self.n)
         self.U = U if U is not None else context_map(n_c, rows * columns * channels, k[0])
@@ -114,6 +116,8 @@ class CausalConv(AbstractReorderable):
             for l, k_l in enumerate(jax.random.split(k[4], n_blocks))
         )
         self.gates = jnp.zeros((n_told, n_blocks, 2, 2 * channels))
+        steer = jax.random.normal(k[6], (n_blocks, channels, 4 * channels)) / channels**0.5
+        self.steer = None if self.U is None else steer
         self.head = jax.random.normal(k[5], (channels, channels)) / channels**0.5
         self.e = jnp.zeros(channels)
         self.V = jnp.zeros((D, channels))
@@ -125,6 +129,8 @@ class CausalConv(AbstractReorderable):
         first = tuple(f.W.shape[2:] for f in (self.up, self.left, self.link))
         if first != ((D + 1, C), (D + 1, C), (C, C)) or any(block.b.shape[1] != C for block in self.blocks):
             raise ValueError(f"the convolutions of the layer are not all of {C} channels over pixels of {D} bits")
+        if self.steer is not None and self.steer.shape != (len(self.blocks), C, 4 * C):
+            raise ValueError("the map from the context to the gates does not fit the blocks")
         if self.V.shape != (D, C) or self.R.shape != (D, C) or self.gates.shape[1] != len(self.blocks):
             raise ValueError("the hidden layer or the gates do not fit the convolutions")
 
@@ -151,19 +157,28 @@ class CausalConv(AbstractReorderable):
         pixels = jnp.concatenate([2 * x - 1, jnp.ones((rows, columns, 1), x.dtype)], axis=-1)
         down = jnp.pad(pixels, ((1, 0), (0, 0), (0, 0)))[:rows]
         right = jnp.pad(pixels, ((0, 0), (1, 0), (0, 0)))[:, :columns]
-        v = self.up(down, dtype) + self._context(c)
+        context = self._context(c)
+        v = self.up(down, dtype) + context
         h = self.left(right, dtype) + self.link(elu(v), dtype)
         keys = [None] * len(self.blocks) if key is None else jax.random.split(key, len(self.blocks))
-        for block, bias, k in zip(self.blocks, self.gates[order], keys, strict=True):
-            v, h = block(v, h, bias, rate=self.rate, key=k, dtype=dtype)
+        for l, (block, bias, k) in enumerate(zip(self.blocks, self.gates[order], keys, strict=True)):
+            v, h = block(v, h, self._steered(context, bias, l, dtype), rate=self.rate, key=k, dtype=dtype)
         hidden = elu(h) @ self.head + self.e[None, None]
         # Each channel of a cell is given the channels before it.
         own = x[..., None] * self.V[None, None]
         hidden = hidden[:, :, None] + jnp.cumsum(own, axis=2) - own
         return self.b + jnp.sum(elu(hidden) * self.R[None, None], axis=-1).reshape(-1)
 
+    def _steered(self, context: Float[Array, "*cells C"], bias: Float[Array, "2 2*C"], l: int, dtype=jnp.float32):
+        """The biases of block l's gates in cells of the given context: (*cells, 2, 2C)."""
+        cells = (1,) * (context.ndim - 1)
+        if self.steer is None:
+            return bias.reshape(*cells, *bias.shape)
+        added = (elu(context).astype(dtype) @ self.steer[l].astype(dtype)).astype(jnp.float32)
+        return bias.reshape(*cells, *bias.shape) + added.reshape(*context.shape[:-1], *bias.shape)
+
     def _context(self, c) -> Float[Array, "#H #W C"]:
-        """What the context adds to v; zeros without a context."""
+        """The context of every cell, as C channels; zeros without a context."""
         rows, columns, _ = self.grid
         channels = len(self.e)
         if self.U is None:
@@ -189,7 +204,7 @@ class CausalConv(AbstractReorderable):
         rows, columns, _ = self.grid
         context = jnp.broadcast_to(self._context(c), (rows, columns, len(self.e)))
         gates = self.gates[order]
-        return gates, self._begin_cell(gates, self._begin_row(gates, context, self._top(), 0))
+        return gates, self._begin_cell(self._begin_row(gates, context, self._top(), 0))
 
     def walk(self, state, decide, carry, turns=COMPILED):
         if turns.xp is not jnp:
@@ -203,7 +218,7 @@ class CausalConv(AbstractReorderable):
 
             def one_cell(now_carry, j):
                 now, carry = now_carry
-                now = self._begin_cell(gates, now, j)
+                now = self._begin_cell(now, j)
                 for f in range(D):
                     unit = (i * columns + j) * D + f
                     carry, bit = decide(carry, unit, self._read(now, unit, f))
@@ -231,7 +246,7 @@ class CausalConv(AbstractReorderable):
         def next_cell(now):
             now = self._end_cell(now, column)
             now = lax.cond(column == columns - 1, next_row, lambda now: now, now)
-            return self._begin_cell(gates, now, (column + 1) % columns)
+            return self._begin_cell(now, (column + 1) % columns)
 
         now = self._write(now, column, f, y_j)
         return gates, lax.cond(f == D - 1, next_cell, lambda now: now, now)
@@ -246,20 +261,22 @@ class CausalConv(AbstractReorderable):
         """Row i before its first cell: everything that depends only on the rows above."""
         _, columns, D = self.grid
         v = self.up.row(above.pixels) + context[i]
-        links, windows = [self.link.row(elu(v)[None])], []
-        for block, window, bias in zip(self.blocks, above.blocks, gates, strict=True):
-            window, v, link = block.row(window, v, bias)
+        links, windows, of_h = [self.link.row(elu(v)[None])], [], []
+        for l, (block, window, bias) in enumerate(zip(self.blocks, above.blocks, gates, strict=True)):
+            bias = self._steered(context[i], bias, l)
+            window, v, link = block.row(window, v, bias[:, 0])
             windows.append(window)
             links.append(link)
+            of_h.append(jnp.broadcast_to(bias[:, 1], (columns, bias.shape[-1])))
         # `left` sees cells before its own, so its window is one cell longer than what it keeps.
         before = Before(jnp.zeros((self.left.before + 1, D + 1)), tuple(block.before() for block in self.blocks))
         above = Above(above.pixels, tuple(windows))
         hidden = jnp.zeros(len(self.e))
-        return Walk(context, above, jnp.stack(links), before, hidden, jnp.zeros((columns, D)))
+        return Walk(context, above, jnp.stack(links), jnp.stack(of_h), before, hidden, jnp.zeros((columns, D)))
 
-    def _begin_cell(self, gates, now: Walk, j=0) -> Walk:
+    def _begin_cell(self, now: Walk, j=0) -> Walk:
         """Cell j of the row before its first channel."""
-        given = now.links[:, j]
+        given, gates = now.links[:, j], now.gates[:, j]
         h = self.left.cell(now.before.pixels) + given[0]
         windows = []
         for block, window, link, bias in zip(self.blocks, now.before.blocks, given[1:], gates, strict=True):

@@ -6,6 +6,7 @@ without computing anything, that its parts fit together.
 """
 
 from darn.model_file._check import check as check
+from darn.model_file._file import checksum as checksum
 from darn.model_file._file import load_model as load_model
 from darn.model_file._file import read_info as read_info
 from darn.model_file._file import save_model as save_model

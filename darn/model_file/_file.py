@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 
 from darn.errors import DarnError, FormatError, InputError, NotFoundError
 from darn.files import atomic
+from darn.jsonable import parse
 from darn.model import Stack
 from darn.model_file._check import check
 from darn.model_file._structure import MAX_STRUCTURE, TYPES, describe, rebuild
@@ -18,9 +19,10 @@ from darn.model_file._structure import MAX_STRUCTURE, TYPES, describe, rebuild
 FORMAT, VERSION = "darn-model", "2"
 FLOATS = ("float16", "float32")  # the types that weights may be stored as
 MAX_INFO = 32 << 20  # characters of JSON
+LONGEST = 300  # characters of a message, which may quote the file
 
 
-def _checksum(structure: str, info: str, arrays: Mapping[str, np.ndarray]) -> str:
+def checksum(structure: str, info: str, arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 of the file's content, with each piece preceded by its length."""
     digest = hashlib.sha256()
 
@@ -65,7 +67,7 @@ def save_model(path: str | Path, stack: Stack, info: dict | None = None, *, dtyp
         raise InputError(f"a model file holds at most {MAX_STRUCTURE} characters of structure and {MAX_INFO} of info")
     head = {"format": FORMAT, "version": VERSION, "structure": structure, "info": text}
     with atomic(path) as temporary:
-        save_file(stored, temporary, metadata=head | {"sha256": _checksum(structure, text, stored)})
+        save_file(stored, temporary, metadata=head | {"sha256": checksum(structure, text, stored)})
 
 
 def load_model(path: str | Path) -> tuple[Stack, dict]:
@@ -90,7 +92,7 @@ def load_model(path: str | Path) -> tuple[Stack, dict]:
         structure, info, arrays = _read(path)
         return rebuild(structure, arrays), info
     except DarnError as e:
-        raise FormatError(f"{path} is not a readable darn model: {e}") from e
+        raise FormatError(f"{path} is not a readable darn model: {str(e)[:LONGEST]}") from e
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as e:
         raise FormatError(f"{path} is not a readable darn model: it is damaged, truncated or another file") from e
 
@@ -124,9 +126,7 @@ def _head(f) -> dict[str, str]:
 
 
 def _info(text: str) -> dict:
-    if len(text) > MAX_INFO:
-        raise FormatError(f"its info is longer than {MAX_INFO} characters")
-    info = json.loads(text)
+    info = parse(text, "its info", MAX_INFO)
     if not isinstance(info, dict):
         raise FormatError("its info is not a JSON object")
     return info
@@ -139,6 +139,6 @@ def _read(path: Path) -> tuple[str, dict, dict[str, np.ndarray]]:
     for name, a in arrays.items():
         if a.dtype.name not in (*FLOATS, *TYPES):
             raise FormatError(f"the array {name} has type {a.dtype.name}, which a model file cannot hold")
-    if head["sha256"] != _checksum(head["structure"], head["info"], arrays):
+    if head["sha256"] != checksum(head["structure"], head["info"], arrays):
         raise FormatError("its content does not match its checksum")
     return head["structure"], _info(head["info"]), arrays

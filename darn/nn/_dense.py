@@ -26,6 +26,10 @@ class Dense(AbstractMap):
         out = self.W @ c
         return out if self.b is None else out + self.b
 
+    def mirrored(self, *, channels: int = 1, bias: bool = True, key: PRNGKeyArray) -> "Dense":
+        """The map in the opposite direction, with weights of its own and `channels` outputs for every input of this."""
+        return Dense(self.W.shape[0], self.W.shape[1] * channels, bias=bias, key=key)
+
     def work(self, v):
         return product_work(v, self.W.shape[0])
 

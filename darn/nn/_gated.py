@@ -81,7 +81,7 @@ class GatedBlock(eqx.Module):
         self,
         v: Float[Array, "H W C"],
         h: Float[Array, "H W C"],
-        bias: Float[Array, "2 2*C"],
+        bias: Float[Array, "#H #W 2 2*C"],
         *,
         rate: float = 0.0,
         key: PRNGKeyArray | None = None,
@@ -92,7 +92,7 @@ class GatedBlock(eqx.Module):
         Args:
             v: What is known of the rows above.
             h: What is known of the row to the left.
-            bias: Of the gates of v and of h.
+            bias: Of the gates of v and of h, in every cell or the same in all.
             rate: Of dropout, where there is a key.
             key: Of dropout; None for none.
             dtype: What convolutions are computed in; sums of the streams are in float32.
@@ -104,9 +104,9 @@ class GatedBlock(eqx.Module):
         drop = lambda x, k: x if k is None else dropout(x, rate, k)  # noqa: E731
         up, left, b = self.up, self.left, self.b[:, None, None]
         inside = up[0](elu(v), dtype) + b[0]
-        v = v + gate(up[1](drop(elu(inside), k_v), dtype) + bias[0][None, None])
+        v = v + gate(up[1](drop(elu(inside), k_v), dtype) + bias[..., 0, :])
         inside = left[0](elu(h), dtype) + self.link(elu(v), dtype) + b[1]
-        return v, h + gate(left[1](drop(elu(inside), k_h), dtype) + bias[1][None, None])
+        return v, h + gate(left[1](drop(elu(inside), k_h), dtype) + bias[..., 1, :])
 
     def above(self, columns: int) -> GridWindow:
         """The window of v before the first row of a grid."""
@@ -117,20 +117,23 @@ class GatedBlock(eqx.Module):
         return GridWindow(*(jnp.zeros((f.before, f.W.shape[2])) for f in self.left))
 
     def row(
-        self, window: GridWindow, v: Float[Array, "W C"], bias: Float[Array, "2 2*C"]
+        self, window: GridWindow, v: Float[Array, "W C"], bias: Float[Array, "#W 2*C"]
     ) -> tuple[GridWindow, Array, Array]:
-        """Returns (the window, v after the block, the input to h) of the next row."""
+        """Returns (the window, v after the block, the input to h) of the next row; `bias` is of the gates of v."""
         first = jnp.concatenate([window.first, elu(v)[None]])
         inside = self.up[0].row(first) + self.b[:1]
         second = jnp.concatenate([window.second, elu(inside)[None]])
-        v = v + gate(self.up[1].row(second) + bias[:1])
+        v = v + gate(self.up[1].row(second) + bias)
         return GridWindow(first[1:], second[1:]), v, self.link.row(elu(v)[None])
 
     def cell(
-        self, window: GridWindow, h: Float[Array, " C"], given: Float[Array, " C"], bias: Float[Array, "2 2*C"]
+        self, window: GridWindow, h: Float[Array, " C"], given: Float[Array, " C"], bias: Float[Array, " 2*C"]
     ) -> tuple[GridWindow, Array]:
-        """Returns (the window, h after the block) of the next cell of a row; `given` is from v at this cell."""
+        """Returns (the window, h after the block) of the next cell of a row.
+
+        `given` is from v at this cell, `bias` of the gates of h.
+        """
         first = jnp.concatenate([window.first, elu(h)[None]])
         inside = self.left[0].cell(first) + given + self.b[1]
         second = jnp.concatenate([window.second, elu(inside)[None]])
-        return GridWindow(first[1:], second[1:]), h + gate(self.left[1].cell(second) + bias[1])
+        return GridWindow(first[1:], second[1:]), h + gate(self.left[1].cell(second) + bias)

@@ -131,6 +131,17 @@ class Local(AbstractMap):
         sides = (tile_within(p, self.tile, n)[1] for p, n in zip(self.W.shape, self.out[:2]))
         return cells * self.grid[2] * math.prod(-(-self.W.shape[2] // t) + self.stride for t in sides)
 
+    def mirrored(self, *, channels: int = 1, bias: bool = True, key: PRNGKeyArray) -> "LocalTranspose":
+        """The map in the opposite direction, with weights of its own and `channels` outputs for every input of this."""
+        if channels == 1:
+            return LocalTranspose(self, bias=bias, key=key)
+        like, key = jax.random.split(key)
+        period, _, kernel, _, C, filters = self.W.shape
+        grid = (*self.grid[:2], C * channels)
+        return LocalTranspose(
+            Local(grid, kernel, filters, stride=self.stride, period=period, bias=False, key=like), bias=bias, key=key
+        )
+
     def product(self, x: Float[Array, "H W C"]) -> Float[Array, "Ho Wo F"]:
         """W x, the linear part, on grids."""
         k, s = self.W.shape[2], self.stride

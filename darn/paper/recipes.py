@@ -189,6 +189,7 @@ RECIPES["mnist-frontier"] = Recipe(
         batch=128,
         epochs=126,
         average=0.9995,
+        warmup=0.05,  # without it the convolutions learn alone, and the code stays idle
         validate_every=4,
     ),
     DataOptions("binarized_mnist"),

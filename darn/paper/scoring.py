@@ -55,8 +55,8 @@ def n_parameters(model) -> int:
 
 def score(model: Stack, x, context, protocol: Protocol) -> likelihood.Likelihood:
     """The likelihood of rows by the protocol; a model without a code is scored exactly by any."""
-    method = likelihood.method_for(model) if protocol.method == "auto" else protocol.method
-    if method == "exact" or not model.n_layers:
+    few = sum(model.n_h) <= likelihood.EXACT_LIMIT
+    if protocol.method == "exact" or (few and protocol.method == "auto") or not model.n_layers:
         return likelihood.exact(model, x, context=context)
     S, R = protocol.n_samples, protocol.repeats
     return likelihood.importance(model, x, context=context, n_samples=S, repeats=R, seed=protocol.seed)

@@ -1,7 +1,5 @@
 """What the report page shows of a run, as arrays: a model and its rows in, plain numbers out."""
 
-import json
-import math
 from dataclasses import dataclass, field
 
 import equinox as eqx
@@ -10,15 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.batching import map_rows, row_keys, rows_within
+from darn.errors import DarnError
+from darn.files import read_bytes
 from darn.inference import likelihood, sampling
-from darn.inference.likelihood import Likelihood
-from darn.inference.objective import description_length
+from darn.inference.code import lengths
+from darn.inference.likelihood import PRECISION, Likelihood
+from darn.jsonable import parse
 from darn.model import Stack
 from darn.nn import softplus
 from darn.report._recipe import About
 from darn.runs.folder import Run
+from darn.runs.info import MAX_JSON
+from darn.training import read_looks
 
-ENCODINGS = 20  # of each row, for the parts of its description length
 SAMPLES = 1000  # drawn to compare with the data column by column; the first of them are shown
 
 
@@ -38,7 +40,17 @@ class Scored:
     history: list[dict] = field(default_factory=list)  # metrics.jsonl
 
 
-def scored(run: Run, *, split: str = "test", limit: int = 1000, n_samples=200, repeats=5, seed=0, progress=None):
+def scored(
+    run: Run,
+    *,
+    split: str = "test",
+    limit: int = 1000,
+    n_samples=None,
+    repeats=5,
+    precision=PRECISION,
+    seed=0,
+    progress=None,
+):
     """The rows of `split` (at most `limit`, evenly spaced, since some sets are sorted) and what they cost."""
     rows = run.rows(split=split)
     index = np.unique(np.linspace(0, len(rows) - 1, min(limit, len(rows))).round().astype(int))
@@ -46,10 +58,10 @@ def scored(run: Run, *, split: str = "test", limit: int = 1000, n_samples=200, r
     x, context = chosen.unpack(), chosen.context
     options = {"context": context, "progress": None if progress is None else progress.update}
     if progress is not None:
-        progress.total = (progress.total or 0) + len(x) * (
-            1 if likelihood.method_for(run.model) == "exact" else repeats
-        )
-    found = likelihood.evaluate(run.model, x, n_samples=n_samples, repeats=repeats, seed=seed, **options)
+        repeated = n_samples is not None and likelihood.method_for(run.model) == "importance"
+        progress.total = (progress.total or 0) + len(x) * (repeats if repeated else 1)
+    options |= {"n_samples": n_samples, "repeats": repeats, "precision": precision, "seed": seed}
+    found = likelihood.evaluate(run.model, x, **options)
     x_given_h, h = lengths(run.model, x, context, seed=seed)
     return Scored(run, split, len(rows), index, x, context, found, x_given_h, h, history(run))
 
@@ -58,47 +70,19 @@ def history(run: Run) -> list[dict]:
     """The lines of metrics.jsonl; none for a model file alone, or where a line is not as training writes it."""
     folder = run.path.parent if run.path.name == "model.safetensors" else run.path
     path = folder / "metrics.jsonl"
-    try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    except (OSError, ValueError, RecursionError):  # cut short by a full disk: the page does without
+    if not path.is_file():
         return []
-    about = About(run)
-    names = ["bound", "x_given_h"] + (["weighted"] if about.weighted else [])
-    by_layer = ["h"] + (["active"] if about.sparse else [])
-    return lines if all(_is_look(line, names, by_layer, run.model.n_layers) for line in lines) else []
-
-
-def _is_look(line, names, by_layer, n_layers: int) -> bool:
-    """Whether a line of metrics.jsonl has the numbers that the charts show."""
     try:
-        valid = line["valid"]
-        layers = [valid[name] for name in by_layer]
-        numbers = [line["epoch"], line["train"]["bound"], *(valid[name] for name in names)]
-        numbers += [v for layer in layers for v in layer]
-        right = all(isinstance(v, list) and len(v) == n_layers for v in layers)
-        return right and all(type(v) in (int, float) for v in numbers) and math.isfinite(line["epoch"])
-    except (KeyError, TypeError):
-        return False
-
-
-@eqx.filter_jit
-def _lengths(model, x, context, key, start, n):
-    def one(x, context, key):
-        dl = jax.vmap(lambda k: description_length(model, x, context, key=k))(jax.random.split(key, n))
-        return jnp.mean(dl.x_given_h), jnp.stack([jnp.mean(v) for v in dl.h]) if dl.h else jnp.zeros(0)
-
-    return jax.vmap(one)(x, context, row_keys(key, start, len(x)))
-
-
-def lengths(model: Stack, x, context=None, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """L(x|h) (N,) and L(h) by layer (N, n_layers) of each row, means over encodings."""
-    key, n = jax.random.fold_in(jax.random.key(seed), 1), ENCODINGS if model.n_layers else 1
-    size = max(1, 4_000_000 // (n * model.n_x))
-
-    def part(start, x, context):
-        return _lengths(model, sampling.as_floats(x), context, key, jnp.asarray(start), n)
-
-    return map_rows(part, len(x), min(size, len(x)), x, context, numbered=True)
+        lines = read_bytes(path, MAX_JSON).splitlines()
+        rows = [parse(line, "a line", MAX_JSON) for line in lines]
+        looks = read_looks(rows)
+    except DarnError:  # cut short by a full disk: the page does without
+        return []
+    about, L = About(run), run.model.n_layers
+    shapes = {"x_given_h": (), "h": (L,)} | ({"weighted": ()} if about.weighted else {})
+    shapes |= {"active": (L,)} if about.sparse else {}
+    right = all(name in v.valid and np.shape(v.valid[name]) == s for v in looks for name, s in shapes.items())
+    return rows if right else []
 
 
 @eqx.filter_jit
@@ -113,7 +97,7 @@ def _unit_costs(model, x, context, key, start):
 
 
 def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | None:
-    """The nats that each visible unit costs, (n_x,): the parts of L(x|h), averaged over rows.
+    """The nats that each visible unit of each row costs, (N, n_x): the parts of L(x|h).
 
     None for a layer that averages over several orders: there a unit has no cost of its own.
     """
@@ -125,7 +109,7 @@ def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | 
     def part(start, x, context):
         return _unit_costs(model, sampling.as_floats(x), context, key, jnp.asarray(start))
 
-    return map_rows(part, len(x), size, x, context, numbered=True).mean(axis=0)
+    return map_rows(part, len(x), size, x, context, numbered=True)
 
 
 def draws(s: Scored, *, seed: int = 1) -> sampling.Samples:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from darn.errors import DarnError
+from darn.inference.code import code_use
 from darn.report._document import Chart, Document
 from darn.report._images import Card, Picture, difference, signed
 from darn.report._stack import stack_figure
@@ -130,7 +131,7 @@ def completion_section(d: Document, s, view: View) -> None:
 
 def code_section(d: Document, s, view: View, code, drawn) -> None:
     """The stack, the cost of its code, and what its units do."""
-    model = s.run.model
+    model, use = s.run.model, code_use(s.h, code.h)
     L, cost, rest = model.n_layers, s.h.mean(axis=0, dtype=np.float64), float(s.x_given_h.mean())
     by_layer = None
     if L > 1:
@@ -142,6 +143,7 @@ def code_section(d: Document, s, view: View, code, drawn) -> None:
         "code",
         "The code",
         view=view,
+        warning=use.warning,
         bits=counted(sum(model.n_h), "bit"),
         cost=f"{cost.sum():.2f}",
         percent=f"{100 * cost.sum() / (cost.sum() + rest):.0f}",

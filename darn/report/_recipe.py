@@ -27,14 +27,6 @@ def text_of(value: Any) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _dict(value: Any) -> dict:
-    return value if isinstance(value, dict) else {}
-
-
 class About:
     """A run's recipe and the notes stored with its model, as the page shows them."""
 
@@ -42,16 +34,13 @@ class About:
         recipe = run.recipe
         self._run = run
         self.description = text_of(recipe.description)
-        self.paper_nll, self.paper_bound = _number(recipe.paper_nll), _number(recipe.paper_bound)
+        self.paper_nll, self.paper_bound = recipe.paper_nll, recipe.paper_bound
         self.weighted, self.sparse = bool(recipe.training.weighted), bool(recipe.training.sparsity)
         self.bound_name = text_of(recipe.training.bound_name)  # of what the kept epoch was chosen by
-        notes, training = _dict(run.info.get("data")), _dict(run.info.get("training"))
-        self.data_name, self.sha256 = text_of(notes.get("name")), text_of(notes.get("sha256"))
-        rows = notes.get("rows")
-        self.rows = rows if isinstance(rows, list) and all(_number(n) is not None for n in rows) else []
-        self.classes = list(notes["classes"]) if isinstance(notes.get("classes"), list | tuple) else []
-        self.binarize = text_of(notes.get("binarize"))
-        self.seconds, self.epoch = _number(training.get("seconds")), training.get("epoch")
+        data, training = run.about.data, run.about.training
+        self.data_name, self.sha256, self.binarize = map(text_of, (data.name, data.sha256, data.binarize))
+        self.rows, self.classes = data.rows or (), list(data.classes or ())
+        self.seconds, self.epoch = training.seconds, training.epoch
 
     def fields(self) -> dict[str, str]:
         """Every field of the recipe as text, the data first."""
@@ -76,13 +65,13 @@ class About:
             "sha256": self.sha256,
             "rows": f"{counts} (training / validation / test)" if counts else "",
             "binarised by": self.binarize,
-            "classes": text_of(", ".join(map(str, self.classes))),
+            "classes": text_of(", ".join(self.classes)),
         }
         return [Fact(k, v) for k, v in found.items() if v]
 
     def made_facts(self, n_weights: int) -> list[Fact]:
-        made = _dict(self._run.info.get("made"))
-        versions = ", ".join(f"{k} {v}" for k, v in _dict(made.get("versions")).items())
-        found = {k: text_of(made.get(k)) for k in ("command", "commit", "device")}
+        made = self._run.about.made
+        versions = ", ".join(f"{k} {v}" for k, v in made.versions.items())
+        found = {"command": text_of(made.command), "commit": text_of(made.commit), "device": text_of(made.device)}
         found |= {"versions": text_of(versions), "weights": f"{n_weights:,}"}
         return [Fact(k, v) for k, v in found.items() if v]

@@ -4,7 +4,8 @@ import numpy as np
 
 from darn.report._document import Cell, Document, Tile
 from darn.report._images import Card
-from darn.report._recipe import About
+from darn.report._recipe import About, text_of
+from darn.report._table import read_split
 from darn.report._view import LN2, View, histogram
 from darn.training import selection_bound
 
@@ -63,7 +64,7 @@ def _estimate(d: Document, f) -> dict:
         "kind": "hist",
         "edges": edges,
         "series": [{"name": "rows", "counts": counts, "colour": "accent"}],
-        "xlabel": f"effective samples of {f.n_samples:,}",
+        "xlabel": "effective samples" if f.drawn is not None else f"effective samples of {f.n_samples:,}",
     }
     of = f"mean {f.ess.mean():.1f}, least {f.ess.min():.1f}"
     caption = f"Effective sample size of each row: {of}. The estimate of a row near 1 rests on a single code."
@@ -71,6 +72,9 @@ def _estimate(d: Document, f) -> dict:
         "at": [[f"{n:,}", f"{v:.3f}"] for n, v in f.at.items()],
         "samples": f"{f.n_samples:,}",
         "repeats": f.repeats,
+        "drawn": None if f.drawn is None else f"{f.drawn.min():,} to {f.drawn.max():,}",
+        "unsettled": f.unsettled,
+        "half": f"{f.nll_ci95:.3f}",
         "ess": d.chart("ess", spec, f"histogram of the effective sample size: {of} of {f.n_samples}", caption),
     }
 
@@ -131,6 +135,8 @@ def _parts(d: Document, base: dict, line, history, L: int):
 
 def rows_section(d: Document, s, view: View) -> None:
     """The cost of each row, and of each unit."""
+    from darn.report._measure import unit_costs
+
     f, deep = s.found, bool(s.run.model.n_layers)
     cost = -np.asarray(f.log_p, np.float64)
     gap = np.asarray(f.row_bound, np.float64) - cost
@@ -150,6 +156,7 @@ def rows_section(d: Document, s, view: View) -> None:
         values += [f.row_bound[i], s.x_given_h[i], s.h[i].sum()] if deep else []
         return [Cell(str(s.index[i]), float(s.index[i])), *(Cell(f"{v:.2f}", float(v)) for v in values)]
 
+    costs = unit_costs(s.run.model, s.x, s.context)
     d.section(
         "rows",
         "Rows",
@@ -161,8 +168,29 @@ def rows_section(d: Document, s, view: View) -> None:
         cards=cards,
         head=["row", "−log p", "bits"] + (["bound", "L(x|h)", "L(h)"] if deep else []),
         expensive=[line(i) for i in order[:100]],
-        units=_by_unit(d, s, view),
+        blame=_blame(s, costs, order[:20], cost),
+        units=_by_unit(d, s, view, costs),
     )
+
+
+def _blame(s, costs, order, total) -> list | None:
+    """The most expensive rows of a table, with the cells that cost most; None where rows are not those of a table."""
+    schema = s.run.schema
+    if schema is None or costs is None:
+        return None
+    table = read_split(s.run, s.split)
+    owner = np.repeat(np.arange(len(schema.names)), schema.sizes)
+    each = costs @ (owner[:, None] == np.arange(len(schema.names))[None])  # of a column's units
+    rows = []
+    for i in order:
+        worst = [j for j in np.argsort(-each[i])[:3] if each[i, j] > 0]
+        cells = dict(zip(table.names, table.cells[s.index[i]]))
+        named = [(text_of(n), text_of(cells[n]) or "(missing)", each[i, j]) for j in worst for n in [schema.names[j]]]
+        said = [f"{name} = {cell} ({nats:.1f})" for name, cell, nats in named]
+        rows.append(
+            [Cell(str(s.index[i]), float(s.index[i])), Cell(f"{total[i]:.2f}", float(total[i])), ", ".join(said)]
+        )
+    return rows
 
 
 def _code_lengths(d: Document, mean: float, cost):
@@ -183,13 +211,11 @@ def _code_lengths(d: Document, mean: float, cost):
     return d.chart("costs", spec, said, caption)
 
 
-def _by_unit(d: Document, s, view: View) -> dict | None:
+def _by_unit(d: Document, s, view: View, costs) -> dict | None:
     """The cost of x unit by unit: a map where rows are images, bars where they are not."""
-    from darn.report._measure import unit_costs
-
-    each = unit_costs(s.run.model, s.x, s.context)
-    if each is None:
+    if costs is None:
         return None
+    each = costs.mean(axis=0)
     given = "given the code and the units before it" if s.run.model.n_layers else "given the units before it"
     top = f"{view.name(int(each.argmax()))} costs most, {each.max():.2f} nats"
     if view.image:

@@ -1,12 +1,16 @@
 """Recipe fields as text: how the command line writes and reads them."""
 
+import csv
 import dataclasses
+import io
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 from darn.config import LocalLayer, Window
-from darn.runs.jsonable import FieldError, check_values, optional
+from darn.jsonable import FieldError, optional
 from darn.runs.recipe import PARTS, part_of
+from darn.runs.values import check_values
 
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -27,6 +31,7 @@ def placeholder(f: dataclasses.Field) -> str:
     if typing.get_origin(kind) is tuple:
         kind = tuple[typing.get_args(kind)[0]]
     names = {bool: "BOOL", int: "INT", float: "FLOAT", Window: "KERNEL/PERIOD", tuple[int]: "UNITS"}
+    names |= {tuple[str]: "NAME=KIND"}
     return names.get(kind, "KERNEL/STRIDE/FILTERS,..." if kind == tuple[LocalLayer] else "NAME")
 
 
@@ -60,11 +65,24 @@ def parse_field(name: str, text: str) -> Any:
 
 def show_field(value: Any) -> str:
     """A field's value as text: the inverse of `parse_field`."""
+    if isinstance(value, tuple) and value and isinstance(value[0], str):
+        return join_texts(value)
     if isinstance(value, tuple):
         return ",".join(map(show_field, value)) or "''"
     if isinstance(value, LocalLayer | Window):
         return "/".join(map(str, dataclasses.astuple(value)))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def join_texts(texts: Sequence[str]) -> str:
+    """Several texts as one, as in CSV: a text with a comma is in quotes."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="").writerow(texts)
+    return out.getvalue()
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    return tuple(next(csv.reader([text]), []))
 
 
 def _words(text: str) -> list[str]:
@@ -107,6 +125,7 @@ _READERS: dict[Any, Any] = {
     int: int,
     float: float,
     str: str,
+    tuple[str, ...]: _texts,
     tuple[int, ...]: _units,
     tuple[LocalLayer, ...]: _local_layers,
     Window: _window,

@@ -4,10 +4,11 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,17 +17,20 @@ from jaxtyping import PRNGKeyArray
 from darn import data
 from darn.config import Architecture
 from darn.errors import DarnError, FormatError
-from darn.files import atomic
+from darn.files import atomic, read_bytes
+from darn.jsonable import FieldError, parse
 from darn.model import Stack
 from darn.model_file import load_model
 from darn.runs import defaults, pretrained
 from darn.runs.fields import fields_of, show_field
-from darn.runs.jsonable import FieldError
+from darn.runs.info import MAX_JSON, Info, read_info
 from darn.runs.lock import is_unused, locked
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, override
-from darn.training import Fit, Make, compiling, fit
 from darn.zoo import build
+
+if TYPE_CHECKING:  # only training needs it, and it takes a tenth of a command's start
+    from darn.training import Fit, Make
 
 
 @dataclass(frozen=True)
@@ -35,25 +39,27 @@ class Run:
 
     path: Path
     model: Stack
-    recipe: Recipe
-    info: dict  # "recipe", "data", "training", "made"
+    info: dict  # everything stored with the model
+    about: Info  # what darn knows of it, typed
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.about.recipe
 
     @property
     def shape(self) -> tuple[int, int] | None:
         """Rows and columns of an image, if the model is over images."""
-        shape = self.info["data"].get("shape")
-        return tuple(shape) if shape else None
+        return self.about.data.shape
 
     @property
     def columns(self) -> list[str] | None:
         """The names of the visible units, if they have names."""
-        return self.info["data"].get("columns")
+        return None if self.about.data.columns is None else list(self.about.data.columns)
 
     @property
     def schema(self) -> data.Schema | None:
         """How the columns of the model's table became units, if it was trained on one with categories."""
-        table = self.info["data"].get("table")
-        return data.Schema.from_json(table) if table else None
+        return self.about.data.schema
 
     @functools.cached_property
     def _all_data(self) -> data.Splits:
@@ -63,7 +69,14 @@ class Run:
         """The data that the model was trained on; read once."""
         return limit(self._all_data, self.recipe)
 
-    def rows(self, source: str | None = None, split: str | None = None, *, delimiter: str | None = None) -> data.Rows:
+    def rows(
+        self,
+        source: str | None = None,
+        split: str | None = None,
+        *,
+        delimiter: str | None = None,
+        unseen: str = "error",
+    ) -> data.Rows:
         """Rows to score or encode.
 
         Args:
@@ -71,6 +84,7 @@ class Run:
             split: "train", "valid" or "test". Default: the test rows of the model's own data or of a known set, and
                 all rows of a file.
             delimiter: Between the cells of a text table; None detects it.
+            unseen: What a text of a table that no training row had counts as: "error", "missing" or "nearest".
 
         Returns:
             Rows as wide as the model, with the context it was trained with.
@@ -81,12 +95,17 @@ class Run:
         if source is None:
             rows = self._own_rows(split or "test")
         else:
-            rows = data.load_rows(source, split=split, **self._how(delimiter))
+            rows = data.load_rows(source, split=split, **self._how(delimiter, unseen))
         self._check_context(rows, source)
         return rows
 
     def open(
-        self, source: str | None = None, split: str | None = None, *, delimiter: str | None = None
+        self,
+        source: str | None = None,
+        split: str | None = None,
+        *,
+        delimiter: str | None = None,
+        unseen: str = "error",
     ) -> data.RowSource:
         """The rows of `rows`, read in parts where they come from a file: memory does not grow with their number.
 
@@ -94,13 +113,14 @@ class Run:
             source: as for `rows`.
             split: as for `rows`.
             delimiter: as for `rows`.
+            unseen: as for `rows`.
 
         Returns:
             The source.
         """
         if source is None:
             return data.RowSource.held(self.rows(None, split))
-        found = data.open_rows(source, split=split, **self._how(delimiter))
+        found = data.open_rows(source, split=split, **self._how(delimiter, unseen))
 
         def read():
             for rows in found.read():
@@ -118,18 +138,18 @@ class Run:
             )
 
     def _own_rows(self, split: str) -> data.Rows:
-        options, known = self.recipe.data, self.info["data"]
+        options = self.recipe.data
         if not options.source:
             raise DarnError(f"{self.path} was saved without its data: name the rows to use")
         # The published sets are checked when read; a change of a user's file shows in its checksum only.
-        if options.source not in data.names() and self._all_data.sha256 != known.get("sha256"):
+        if options.source not in data.names() and self._all_data.sha256 != self.about.data.sha256:
             raise DarnError(
                 f"{options.source} has changed since the model was trained on it, so its test rows may be training "
                 "rows: restore that file, or score rows that you name (`darn eval RUN ROWS`, `Run.rows(source)`)"
             )
         if split == "train" and self._all_data.train.grey and options.binarize == "dynamic":
             # as bits, although training draws them at every step
-            return data.load_rows(options.source, split=split, **self._how(None))
+            return data.load_rows(options.source, split=split, **self._how())
         if split not in ("train", "valid", "test"):
             raise DarnError(f"there is no split {split!r}: choose train, valid or test")
         rows = getattr(self._all_data, split)
@@ -137,17 +157,17 @@ class Run:
             raise DarnError(f"{options.source} has {rows.n} columns, but the model has {self.model.n_x}")
         return rows
 
-    def _how(self, delimiter: str | None) -> dict[str, Any]:
+    def _how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
         """How rows for this model are read."""
-        options, classes = self.recipe.data, self.info["data"].get("classes")
+        options = self.recipe.data
         return {
             "n": self.model.n_x,
             "binarize": options.binarize,
             "threshold": options.threshold,
             "seed": self.recipe.training.seed,
             "labels": options.labels,
-            "classes": tuple(classes) if classes else None,
-            "columns": dataclasses.replace(_columns(self.recipe, self.schema), delimiter=delimiter),
+            "classes": self.about.data.classes or None,
+            "columns": dataclasses.replace(_columns(self.recipe, self.schema), delimiter=delimiter, unseen=unseen),
         }
 
 
@@ -166,11 +186,8 @@ def load(path: str | Path) -> Run:
     if not path.exists():
         path = pretrained.find(str(path))
     model, info = load_model(path)
-    info = {"recipe": Recipe().replace(source="").to_json(), "data": {}} | info
-    if not all(isinstance(info[k], dict) for k in ("recipe", "data")):
-        raise FormatError(f"{path} carries a damaged recipe: it was not written by darn")
     try:
-        return Run(path, model, Recipe.from_json(info["recipe"]), info)
+        return Run(path, model, info, read_info(info, model))
     except DarnError as e:
         raise FormatError(f"{path}: {e}") from e
 
@@ -226,7 +243,7 @@ def sized(recipe: Recipe, given: Mapping[str, Any], splits: data.Splits) -> Reci
 
 def _columns(recipe: Recipe, schema: data.Schema | None) -> data.Columns:
     options = recipe.data
-    columns = data.Columns(options.categorical, options.drop, options.weights, delimiter=options.delimiter)
+    columns = data.Columns(options.categorical, options.drop, options.weights, options.delimiter, column=options.column)
     return columns if schema is None else dataclasses.replace(columns, schema=schema)
 
 
@@ -245,30 +262,37 @@ def describe_data(splits: data.Splits) -> dict:
     }
 
 
-def maker(splits: data.Splits) -> Make:
+def maker(splits: data.Splits) -> "Make":
     """The function that builds a fresh model for these data, with visible biases from the training means."""
-    train = splits.train
-    options = {
-        "n_context": 0 if train.context is None else train.context.shape[1],
-        "mean": train.mean(),
-        "shape": splits.shape,
-        "groups": None if splits.schema is None else splits.schema.groups,
-    }
+    mean = splits.train.mean()
 
     def make(architecture: Architecture, key: PRNGKeyArray) -> Stack:
-        # Most pixels of a screen never change: at one in a thousand each, they would cost more than all the others.
-        rarest = 1 / (len(train) + 2) if architecture.is_local else 1e-3
-        return build(architecture, train.n, **options, rarest=rarest, key=key)
+        return build(architecture, splits.train.n, mean=mean, key=key, **_build_options(architecture, splits))
 
     return make
 
 
+def _build_options(architecture: Architecture, splits: data.Splits) -> dict[str, Any]:
+    """What `build` has to know of the data, apart from numbers."""
+    context, schema = splits.train.context, splits.schema
+    return {
+        "n_context": 0 if context is None else context.shape[1],
+        "shape": None if splits.shape is None else tuple(splits.shape),
+        "groups": None if schema is None else tuple(schema.groups),
+        # Most pixels of a screen never change: at one in a thousand each, they would cost more than all the others.
+        "rarest": 1 / (len(splits.train) + 2) if architecture.is_local else 1e-3,
+    }
+
+
 def new_model(recipe: Recipe, splits: data.Splits) -> Stack:
     """Fresh weights for the recipe."""
-    make = maker(splits)
+    from darn.training import compiling
+
+    architecture, train = recipe.architecture, splits.train
+    options = _build_options(architecture, splits)
     # As one program: otherwise every new shape would compile several small ones.
-    start = jax.jit(lambda key: make(recipe.architecture, key), compiler_options=compiling(0))
-    return start(jax.random.key(recipe.training.seed))
+    start = jax.jit(build, static_argnums=(0, 1), static_argnames=tuple(options), compiler_options=compiling(0))
+    return start(architecture, train.n, mean=train.mean(), key=jax.random.key(recipe.training.seed), **options)
 
 
 def train(
@@ -278,7 +302,7 @@ def train(
     splits: data.Splits | None = None,
     resume: bool = False,
     progress: bool = True,
-) -> Fit:
+) -> "Fit":
     """Trains a recipe in a folder: recipe.json, metrics.jsonl, model.safetensors and checkpoint.safetensors.
 
     Args:
@@ -318,7 +342,9 @@ def train(
             raise
 
 
-def _train(recipe: Recipe, out: Path, model: Stack, splits: data.Splits, before: dict | None, progress: bool) -> Fit:
+def _train(recipe: Recipe, out: Path, model: Stack, splits: data.Splits, before: dict | None, progress: bool) -> "Fit":
+    from darn.training import fit
+
     made = {"command": command(), "commit": commit(), "versions": versions(), "device": device()}
     info = before or {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made}
     if before is None:
@@ -354,21 +380,21 @@ def _discard(out: Path, created: list[Path]) -> None:
 def _read_started(recipe: Recipe, out: Path) -> dict:
     """The recipe.json of the run in `out`, if it was started with this recipe."""
     saved = out / "recipe.json"
-    if not saved.exists():
+    if not os.path.lexists(saved):
         if out.exists():
             raise DarnError(f"{out} is not a run folder: there is no recipe.json in it to resume")
         raise DarnError(f"there is no run {out} to resume")
     try:
-        read = json.loads(saved.read_text())
-        before = {k: read[k] for k in ("recipe", "data", "made")}
-        if not all(isinstance(v, dict) for v in before.values()):
-            raise ValueError("not a run's recipe.json")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
-        raise DarnError(f"{saved} is damaged: start the run again in another folder") from e
+        read = parse(read_bytes(saved), "it", MAX_JSON)
+        if not isinstance(read, dict) or not {"recipe", "data", "made"} <= read.keys():
+            raise FormatError("it is not the recipe of a run")
+    except DarnError as e:
+        raise DarnError(f"{saved} is damaged ({e}): start the run again in another folder") from e
     try:
-        started = Recipe.from_json(before["recipe"])
+        started = read_info(read).recipe
     except DarnError as e:
         raise DarnError(f"{saved}: {e}") from e
+    before = {k: read[k] for k in ("recipe", "data", "made")}
     _check_same(recipe, started, out)
     return before
 

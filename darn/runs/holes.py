@@ -12,7 +12,6 @@ import numpy as np
 from darn.batching import join
 from darn.data import (
     Layout,
-    Schema,
     Table,
     every_kth,
     is_missing,
@@ -140,7 +139,13 @@ def hidden_units(run: Run, what: str | Sequence[str]) -> np.ndarray:
 
 
 def hide(
-    run: Run, source: str | None, split: str | None, every: int, what: str, delimiter: str | None = None
+    run: Run,
+    source: str | None,
+    split: str | None,
+    every: int,
+    what: str,
+    delimiter: str | None = None,
+    unseen: str = "error",
 ) -> HoleSource:
     """Complete rows with the same units hidden in each.
 
@@ -151,8 +156,9 @@ def hide(
         every: 1 for all rows, k for every k-th.
         what: half of an image ("lower", "upper", "left", "right") or columns by name.
         delimiter: between the cells of a text table; None detects it.
+        unseen: what a text that no training row had counts as.
     """
-    rows = run.open(source, split, delimiter=delimiter).every(every)
+    rows = run.open(source, split, delimiter=delimiter, unseen=unseen).every(every)
     units = hidden_units(run, what)
     path = run.recipe.data.source if source is None else source
     if run.schema is None or not is_table(path):
@@ -185,7 +191,7 @@ def _aligned(rows: Iterator[tuple], tables: Iterable[Table]) -> Iterator[tuple[t
         held = [(x[cut:], None if context is None else context[cut:])]
 
 
-def read(run: Run, path: str, every: int, delimiter: str | None = None) -> HoleSource:
+def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: str = "error") -> HoleSource:
     """Opens a file with missing values: empty cells of a table, NaN in an array.
 
     Args:
@@ -193,6 +199,7 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None) -> HoleS
         path: a .npy, a .npz of one array, or a table.
         every: 1 for all rows, k for every k-th.
         delimiter: between the cells of a text table; None detects it.
+        unseen: what a text that no training row had counts as; the cell itself is kept in any case.
     """
     if run.model.n_context:
         raise DarnError("this model needs a label for every row: complete its rows from Python")
@@ -204,31 +211,21 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None) -> HoleS
         return HoleSource(shape[0], lambda: (Holes(x, gone(x)) for x in arrays()))
     found = open_table_parts(path, path, delimiter)
     rows = -(-found.count() // every)
-    return HoleSource(rows, lambda: (_of_table(run, t, path) for t in every_kth(found.read(), every)), found.layout)
+    parts = lambda: (_of_table(run, t, path, unseen) for t in every_kth(found.read(), every))  # noqa: E731
+    return HoleSource(rows, parts, found.layout)
 
 
-def _of_table(run: Run, table: Table, path: str) -> Holes:
+def _of_table(run: Run, table: Table, path: str, unseen: str) -> Holes:
     gone = is_missing(table.cells)
     if run.schema is None:
         x = _bits(table.cells, gone, run.model.n_x, path)
         return Holes(x, gone, table=table, cells=gone)
     schema = run.schema
-    if lost := [n for n in schema.names if n not in table.names]:
-        raise DarnError(f"{path} has no column {lost[0]!r}: leave its cells empty where they are unknown")
-    parts, masks = [], []
-    for c in schema.columns:
-        j = table.names.index(c.name)
-        words, holes = table.cells[:, j], gone[:, j]
-        bits = np.zeros((len(words), len(c.units)), np.float32)
-        if (~holes).any():
-            bits[~holes] = Schema((c,)).encode([c.name], words[~holes, None], path)
-        missing = np.repeat(holes[:, None], len(c.units), axis=1)
-        if "" in c.values:  # a missing value must not be completed by "missing"
-            missing[:, -1] = False
-        parts.append(bits)
-        masks.append(missing)
-    modelled = np.isin(table.names, schema.names)  # other columns are copied, with their missing values
-    return Holes(np.concatenate(parts, axis=1), np.concatenate(masks, axis=1), None, table, gone & modelled)
+    if lost := [n for n in schema.modelled if n not in table.names]:
+        raise DarnError(f"{path} has no column {', '.join(map(repr, lost))}: leave cells empty where they are unknown")
+    found = schema.encode(table.names, table.cells, path, unseen=unseen, holes=True)
+    modelled = np.isin(table.names, schema.modelled)  # other columns are copied, with their missing values
+    return Holes(found.bits.astype(np.float32), found.unknown, None, table, gone & modelled)
 
 
 def write(run: Run, out: str, parts: Iterator[tuple], source: HoleSource, n: int, seed: int) -> None:
@@ -304,5 +301,5 @@ def _bits(cells: np.ndarray, gone: np.ndarray, n: int, path: str) -> np.ndarray:
 def _owners(run: Run) -> np.ndarray:
     """The column that each unit belongs to."""
     if run.schema is not None:
-        return np.repeat(run.schema.names, run.schema.groups)
-    return np.array(run.columns or [], dtype=str)
+        return np.repeat(np.array(run.schema.names, dtype=object), run.schema.sizes)
+    return np.array(run.columns or [], dtype=object)

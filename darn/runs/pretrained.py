@@ -14,6 +14,7 @@ from pathlib import Path
 from darn.data import data_dir
 from darn.errors import DarnError, FormatError, InputError, NotFoundError
 from darn.model_file import read_info
+from darn.runs.info import read_info as info_of
 
 CHECKSUMS = Path(__file__).parent / "models.txt"  # one line per model: file and SHA-256, as pooch reads them
 MAX_BYTES = 256 << 20  # of a download
@@ -118,20 +119,19 @@ def describe() -> list[dict]:
     out = []
     for name, path in names().items():
         try:
-            info = read_info(path)
+            info = info_of(read_info(path))
         except FormatError:  # the folder holds other files as well
             continue
-        recipe, data = info.get("recipe", {}), info.get("data", {})
-        how = recipe.get("training", {})
+        how = info.recipe.training
         out.append(
             {
                 "name": name,
-                "data": data.get("name"),
-                "columns": data.get("n"),
-                "n_h": recipe.get("architecture", {}).get("n_h"),
-                "valid_bound": info.get("training", {}).get("valid_bound"),
-                "encodings": how.get("n_samples", 1) if how.get("weighted") else 1,  # that the bound is of
-                "about": recipe.get("description", ""),
+                "data": info.data.name,
+                "columns": info.data.n,
+                "n_h": list(info.recipe.architecture.n_h),
+                "valid_bound": info.training.valid_bound,
+                "encodings": how.n_samples if how.weighted else 1,  # that the bound is of
+                "about": info.recipe.description,
                 "path": str(path),
                 "bytes": path.stat().st_size,
             }

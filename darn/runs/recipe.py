@@ -9,7 +9,8 @@ from typing import Any
 
 from darn.config import Architecture, DataOptions, LocalLayer, Training
 from darn.errors import DarnError
-from darn.runs.jsonable import FieldError, check_values, decode
+from darn.jsonable import FieldError, decode
+from darn.runs.values import check_values
 
 PARTS = {"architecture": Architecture, "training": Training, "data": DataOptions}
 _PART_OF = {f.name: part for part, kind in PARTS.items() for f in dataclasses.fields(kind)}
@@ -89,7 +90,7 @@ class Recipe:
             DarnError: A field is unknown, of the wrong type or out of range.
         """
         try:
-            return decode(Recipe, values, "the recipe")
+            return decode(Recipe, values, "the recipe", check=check_values)
         except FieldError as e:
             raise DarnError(f"not a readable recipe: {e}") from e
 

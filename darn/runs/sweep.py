@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ import numpy as np
 
 from darn import data
 from darn.config import Architecture, Training
-from darn.errors import DarnError
-from darn.files import atomic
+from darn.errors import DarnError, FormatError
+from darn.files import atomic, read_bytes
+from darn.jsonable import decode, parse
 from darn.model import Stack
 from darn.model_file import load_model, save_model
 from darn.runs.fields import show_field
 from darn.runs.folder import describe_data, limit, load_data, maker, read_data
 from darn.runs.grid import expand
+from darn.runs.info import MAX_JSON, read_info
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe
 from darn.training import Group, Record, plan, shapes, train_group, validation_samples
@@ -74,7 +77,7 @@ def run(
         _write(out, record)
     elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
         raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
-    elif record["data"]["sha256"] != splits.sha256:
+    elif record["data"].get("sha256") != splits.sha256:
         source = recipe.data.source
         raise DarnError(f"{source} has changed since {out} was started: start another sweep in another folder")
     make = maker(splits)
@@ -249,9 +252,50 @@ def _read(out: Path) -> dict:
     if not path.exists():
         raise DarnError(f"there is no sweep {out} to resume")
     try:
-        return json.loads(path.read_text())
-    except ValueError as e:
-        raise DarnError(f"{path} is damaged: start the sweep again in another folder") from e
+        found = parse(read_bytes(path), "it", MAX_JSON)
+        read = decode(_Saved, found, "the sweep", strict=False)
+        read_info(found)
+        if not all(0 <= i < len(read.models) for group in read.plan for i in group.members):
+            raise FormatError("its plan names models that it does not have")
+        return found
+    except DarnError as e:
+        raise DarnError(f"{path} is damaged ({e}): start the sweep again in another folder") from e
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model of sweep.json."""
+
+    number: int
+    fields: dict[str, str]
+    valid_bound: float | None
+    excess: float
+    epoch: int
+    epochs: int
+    seconds: float
+    diverged: bool
+    done: bool
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A group of models in one program."""
+
+    members: tuple[int, ...]
+    width: int
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """sweep.json, apart from what every run has."""
+
+    recipe: dict[str, Any]
+    grid: dict[str, Any]
+    data: dict[str, Any]
+    made: dict[str, Any]
+    plan: tuple[_Planned, ...]
+    seconds: float
+    models: tuple[_Model, ...]
 
 
 def _write(out: Path, record: dict) -> None:

@@ -39,7 +39,7 @@ def table(
     The class, if one was given, is the last column.
     """
     assert run.schema is not None
-    names, classes = list(run.schema.names), run.info["data"].get("classes")
+    names, classes = list(run.schema.names), run.about.data.classes
     if classes and run.model.n_context:
         label = run.recipe.data.labels or ""
         names.append("label" if label.lstrip("-").isdigit() else label)
@@ -67,7 +67,7 @@ class Copies:
             splits = run.splits()
         except DarnError:
             return  # the training data are no longer available
-        if splits.sha256 == run.info["data"].get("sha256"):
+        if splits.sha256 == run.about.data.sha256:
             self._seen = {r.tobytes() for r in splits.train.values}
             self._train = len(splits.train)
             held_out = np.concatenate([splits.valid.values, splits.test.values])

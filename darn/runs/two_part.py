@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from darn.codec import MalformedError, Reader, varint
+from darn.codec import MAX_MODEL, MalformedError, Reader, varint
 from darn.config import Architecture, Training
 from darn.data import Rows
 from darn.errors import DarnError, FormatError
@@ -32,13 +32,12 @@ LEARNED_BITS = 1 << 27  # of these rows together: fewer of them, if they are ver
 SCORED = 500  # rows to compare the grids on
 STEPS = 4000  # of training, for each candidate
 GRIDS = (1, 2, 3, 4, 5, 6, 8)  # weights as multiples of 2^-k
-MAX_BYTES = 64 << 20  # of a model inside a file, after decompression
 _INTEGERS = ("<i1", "<i2", "<i4")  # the types that weights are stored as
 # (compress, a stream that decompresses at most a given number of bytes)
 _PACKERS = (
     (zlib.compress, zlib.decompressobj),
     (bz2.compress, bz2.BZ2Decompressor),
-    (lzma.compress, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_BYTES)),
+    (lzma.compress, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MODEL)),
 )
 
 
@@ -153,8 +152,8 @@ def _rounded(model: Stack, k: int) -> tuple[Stack, bytes]:
         body += whole.astype(_INTEGERS[kind]).tobytes()
     text = structure.encode()
     body = varint(len(text)) + text + bytes(head) + body
-    if len(body) > MAX_BYTES:
-        raise DarnError(f"a model inside a compressed file may have at most {MAX_BYTES} bytes, not {len(body)}")
+    if len(body) > MAX_MODEL:
+        raise DarnError(f"a model inside a compressed file may have at most {MAX_MODEL} bytes, not {len(body)}")
     tag, packed = min(((i, pack(body)) for i, (pack, _) in enumerate(_PACKERS)), key=lambda v: len(v[1]))
     return unpack(bytes([tag]) + packed), bytes([tag]) + packed
 
@@ -169,7 +168,7 @@ def unpack(inside: bytes) -> Stack:
         The model.
 
     Raises:
-        FormatError: for malformed bytes, or more than `MAX_BYTES` of them after decompression.
+        FormatError: for malformed bytes, or more than `MAX_MODEL` of them after decompression.
     """
     try:
         reader = Reader(_decompress(inside[0], inside[1:]))
@@ -184,15 +183,15 @@ def unpack(inside: bytes) -> Stack:
         reader.done()
         return rebuild(structure, arrays)
     except (DarnError, MalformedError, IndexError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
-        raise FormatError(f"the model inside the file cannot be read: {e}") from e
+        raise FormatError(f"the model inside the file cannot be read: {str(e)[:300]}") from e
 
 
 def _decompress(tag: int, packed: bytes) -> bytes:
-    """The bytes, and never more than `MAX_BYTES` of them in memory."""
+    """The bytes, and never more than `MAX_MODEL` of them in memory."""
     stream = _PACKERS[tag][1]()
-    out = stream.decompress(packed, MAX_BYTES + 1)
-    if len(out) > MAX_BYTES:
-        raise FormatError(f"it is longer than {MAX_BYTES} bytes")
+    out = stream.decompress(packed, MAX_MODEL + 1)
+    if len(out) > MAX_MODEL:
+        raise FormatError(f"it is longer than {MAX_MODEL} bytes")
     if not stream.eof or stream.unused_data:
         raise FormatError("it is truncated, or has extra bytes after its end")
     return out

@@ -9,7 +9,6 @@ from darn.training._group import train_group as train_group
 from darn.training._hyper import Hyper as Hyper
 from darn.training._hyper import Terms as Terms
 from darn.training._loop import Loop as Loop
-from darn.training._loop import Record as Record
 from darn.training._metrics import selection_bound as selection_bound
 from darn.training._metrics import validation_samples as validation_samples
 from darn.training._optim import make_optimizer as make_optimizer
@@ -18,6 +17,8 @@ from darn.training._plan import Group as Group
 from darn.training._plan import Make as Make
 from darn.training._plan import plan as plan
 from darn.training._plan import shapes as shapes
+from darn.training._record import Record as Record
+from darn.training._record import read_looks as read_looks
 from darn.training._rows import Batch as Batch
 from darn.training._rows import DeviceRows as DeviceRows
 from darn.training._step import Program as Program

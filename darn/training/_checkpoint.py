@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from darn.errors import DarnError
-from darn.files import atomic
+from darn.files import atomic, open_input
+from darn.jsonable import parse
+from darn.model_file import checksum
 
 FORMAT = "darn-checkpoint"
+MAX_HOST = 64 << 20  # characters of JSON
 
 
 def _names(tree: Any) -> list[str]:
@@ -21,32 +23,47 @@ def _names(tree: Any) -> list[str]:
 
 
 def save_checkpoint(path: str | Path, tree: Any, host: dict) -> None:
-    """Writes the arrays of `tree` and the plain values of `host`, without loss."""
+    """Writes the arrays of `tree` and the plain values of `host`, without loss, and a checksum of both."""
     arrays = {name: np.asarray(leaf) for name, leaf in zip(_names(tree), jax.tree.leaves(tree))}
+    text = json.dumps(host)
+    head = {"format": FORMAT, "host": text, "sha256": checksum(FORMAT, text, arrays)}
     with atomic(path) as temporary:
-        save_file(arrays, temporary, metadata={"format": FORMAT, "host": json.dumps(host)})
+        save_file(arrays, temporary, metadata=head)
 
 
-def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict]:
-    """Reads (tree, host); `like` has the structure and shapes of the tree."""
+def load_checkpoint(path: str | Path, like: Any) -> Any:
+    """Reads the tree; `like` has its structure, shapes and types."""
+    head, arrays = _read(path, with_arrays=True)
+    leaves, structure = jax.tree.flatten(like)
+    names = _names(like)
+    fits = set(names) == set(arrays) and all(
+        arrays[k].shape == np.shape(v) and arrays[k].dtype == v.dtype for k, v in zip(names, leaves)
+    )
+    if not fits:
+        raise DarnError(f"{path} is the checkpoint of another model: resume with the settings it was started with")
+    found = checksum(FORMAT, head["host"], arrays)
+    if head.get("sha256") != found:
+        raise DarnError(f"{path} does not match its checksum: start the run again from the beginning")
+    return jax.tree.unflatten(structure, jax.device_put([arrays[k] for k in names]))
+
+
+def checkpoint_host(path: str | Path) -> Any:
+    """Reads only the plain values of a checkpoint, unchecked."""
+    head, _ = _read(path, with_arrays=False)
+    try:
+        return parse(head["host"], "its list of values", MAX_HOST)
+    except DarnError as e:
+        raise DarnError(f"{path} is not a readable checkpoint ({e}): start the run again from the beginning") from e
+
+
+def _read(path: str | Path, *, with_arrays: bool) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    open_input(path).close()  # refuses a pipe
     try:
         with safe_open(path, framework="np") as f:
             head = f.metadata() or {}
-            arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as e:
+            arrays = {k: f.get_tensor(k) for k in f.keys()} if with_arrays else {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, TypeError) as e:
         raise DarnError(f"{path} is not a readable checkpoint: start the run again from the beginning") from e
-    leaves, structure = jax.tree.flatten(like)
-    names = _names(like)
-    fits = head.get("format") == FORMAT and set(names) == set(arrays)
-    if not fits or any(arrays[k].shape != np.shape(v) for k, v in zip(names, leaves)):
-        raise DarnError(f"{path} is the checkpoint of another model: resume with the settings it was started with")
-    return jax.tree.unflatten(structure, [jnp.asarray(arrays[k]) for k in names]), json.loads(head["host"])
-
-
-def checkpoint_host(path: str | Path) -> dict:
-    """Reads only the plain values of a checkpoint."""
-    try:
-        with safe_open(path, framework="np") as f:
-            return json.loads((f.metadata() or {})["host"])
-    except (SafetensorError, OSError, KeyError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable checkpoint: start the run again from the beginning") from e
+    if head.get("format") != FORMAT or "host" not in head:
+        raise DarnError(f"{path} is not a checkpoint: start the run again from the beginning")
+    return head, arrays

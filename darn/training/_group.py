@@ -8,10 +8,10 @@ import jax
 
 from darn.config import Training
 from darn.model import Stack
-from darn.training._checkpoint import checkpoint_host
-from darn.training._loop import Loop, Record, ctrl_c
+from darn.training._loop import Loop, ctrl_c
 from darn.training._pad import pad, unpad
 from darn.training._plan import Group
+from darn.training._record import Record, read_host
 from darn.training._rows import DeviceRows
 
 
@@ -70,7 +70,7 @@ def train_group(
                 dynamic=dynamic,
                 on_stop=on_stop,
             )
-            if checkpoint is not None and checkpoint.exists() and checkpoint_host(checkpoint).get("batch") == batch:
+            if checkpoint is not None and checkpoint.exists() and read_host(checkpoint).batch == tuple(batch):
                 loop.load(checkpoint)
 
             def save(loop=loop, batch=batch) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from darn.config import Training
@@ -29,13 +29,13 @@ class Hyper(eqx.Module):
     @staticmethod
     def of(config: Training) -> "Hyper":
         """The hyper-parameters of one model."""
-        kind = {"seed": jnp.int32}
-        return Hyper(**{k: jnp.asarray(getattr(config, k), kind.get(k, jnp.float32)) for k in NAMES})
+        kind = {"seed": np.int32}
+        return Hyper(**{k: jax.device_put(np.asarray(getattr(config, k), kind.get(k, np.float32))) for k in NAMES})
 
     @staticmethod
     def stacked(configs: Sequence[Training]) -> "Hyper":
         """The hyper-parameters of several models, with a leading axis over them."""
-        return jax.tree.map(lambda *values: jnp.stack(values), *map(Hyper.of, configs))
+        return jax.tree.map(lambda *values: jax.device_put(np.stack(values)), *map(Hyper.of, configs))
 
 
 NAMES = tuple(f.name for f in dataclasses.fields(Hyper))

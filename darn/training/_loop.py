@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.config import Training
+from darn.errors import DarnError
 from darn.model import Stack
-from darn.training._checkpoint import checkpoint_host, load_checkpoint, save_checkpoint
+from darn.training._checkpoint import load_checkpoint, save_checkpoint
 from darn.training._hyper import Hyper, Terms
-from darn.training._metrics import excess_activity, selection_bound, to_host, validation_samples
+from darn.training._metrics import to_host, validation_samples
+from darn.training._record import Host, Record, read_host
 from darn.training._rows import DeviceRows
-from darn.training._step import Program
+from darn.training._step import Program, copied
 
 CALL_SECONDS = 0.5  # target duration of one call into the compiled program, so that Ctrl-C and the bar respond
 
@@ -42,47 +43,6 @@ def ctrl_c() -> Iterator[threading.Event]:
         yield pressed
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@dataclass
-class Record:
-    """How the training of one model has gone so far, in plain JSON values.
-
-    Attributes:
-        bound: the best validation bound, nats.
-        epoch: the epoch it is from.
-        excess: by how much the code of that epoch is denser than its target; see `Training.sparsity`.
-        epochs: epochs trained.
-        since: validations since the best one.
-        seconds: training time, divided evenly among models trained together, without compilation and validation.
-        stopped: whether it has stopped early, by patience or because it diverged.
-        diverged: whether the loss is infinite or NaN.
-        history: the metrics of each validation, as in metrics.jsonl.
-    """
-
-    bound: float = math.inf
-    epoch: int = 0
-    excess: float = math.inf
-    epochs: int = 0
-    since: int = 0
-    seconds: float = 0.0
-    stopped: bool = False
-    diverged: bool = False
-    history: list[dict] = field(default_factory=list, repr=False)
-
-    def add(self, row: dict, config: Training, n_h: Sequence[int]) -> bool:
-        """Adds a validation; returns whether it is the best so far."""
-        self.history.append(row)
-        bound = selection_bound(row["valid"])
-        excess = excess_activity(row["valid"]["active"], config.sparsity, n_h)
-        better = (excess, bound) < (self.excess, self.bound)
-        self.since = 0 if better else self.since + 1
-        if better:
-            self.bound, self.epoch, self.excess = bound, row["epoch"], excess
-        return better
-
-    def check_patience(self, patience: int) -> None:
-        self.stopped = self.diverged or bool(patience and self.since >= patience)
 
 
 class Loop:
@@ -133,9 +93,9 @@ class Loop:
         self.sums: list[dict] | None = None  # of the metrics since the last validation, for each member
         self.seen = 0  # epochs in the sums
         self.hyper = self._hyper()
-        together = jax.tree.map(lambda *w: jnp.asarray(np.stack(w)), *models) if self.several else models[0]
+        together = jax.tree.map(lambda *w: np.stack(w), *models) if self.several else models[0]
         self.state = self.program.start(together, self.hyper)
-        self.best = jax.tree.map(jnp.copy, self.program.kept(self.state))
+        self.best = copied(self.program.kept(self.state))
         self.rate = 0.0  # steps per second of the last call
         self.metrics: list[dict] = []  # of the last call, for each member
         self._at_once, self._compiled = 1, False
@@ -157,8 +117,7 @@ class Loop:
         to_validation = config.validate_every - self.epoch % config.validate_every
         count = min(self._at_once, to_validation, config.epochs - self.epoch)
         began = time.monotonic()
-        first, number = jnp.asarray(self.epoch), jnp.asarray(count)
-        self.state, metrics = self.program.epochs(self.state, self.hyper, self.train, first, number)
+        self.state, metrics = self.program.epochs(self.state, self.hyper, self.train, self.epoch, count)
         self.metrics = self._to_host(metrics)  # waits for the device
         took = time.monotonic() - began
         running = self._running()
@@ -183,6 +142,9 @@ class Loop:
 
     def _add_up(self, count: int) -> None:
         zero = [{k: 0.0 for k in one} for one in self.metrics]
+        shapes = lambda sums: [{k: np.shape(v) for k, v in one.items()} for one in sums]  # noqa: E731
+        if self.sums is not None and shapes(self.sums) != shapes(self.metrics):
+            raise DarnError("the checkpoint's sums are not of these models: start the run again from the beginning")
         self.sums = [
             {k: np.add(before[k], np.multiply(v, count)).tolist() for k, v in one.items()}
             for before, one in zip(self.sums or zero, self.metrics)
@@ -224,7 +186,7 @@ class Loop:
             mask = lambda w: now.reshape(-1, *[1] * (w.ndim - 1))  # noqa: E731
             self.best = jax.tree.map(lambda new, old: jnp.where(mask(new), new, old), kept, self.best)
         elif better[0]:
-            self.best = jax.tree.map(jnp.copy, kept)  # copied because the state is donated to the next call
+            self.best = copied(kept)  # copied because the state is donated to the next call
 
     def chosen(self, at: int = 0) -> Stack:
         """The model at this position in the program with its best weights (before any validation, the latest)."""
@@ -237,7 +199,7 @@ class Loop:
         """Hands over the models that have stopped and continues with the rest in a smaller program."""
         self._hand_over(lambda i: self.records[i].stopped)
         rest = np.asarray([at for at, i in enumerate(self.members) if not self.records[i].stopped])
-        self.state, self.best = jax.tree.map(lambda w: jnp.asarray(np.asarray(w)[rest]), (self.state, self.best))
+        self.state, self.best = jax.device_put(jax.tree.map(lambda w: np.asarray(w)[rest], (self.state, self.best)))
         self.members = [self.members[at] for at in rest]
         self.hyper = self._hyper()
         self._compiled = False
@@ -276,21 +238,35 @@ class Loop:
     # ------------------------------------------------------------ checkpoints
 
     def save(self, path: Path, **notes: Any) -> None:
-        """Writes everything that resuming needs; `notes` are additional plain values, for `checkpoint_host`."""
+        """Writes everything that resuming needs; `notes` are additional plain values of `Host`."""
         host = {"epoch": self.epoch, "sums": self.sums, "seen": self.seen, "members": self.members}
         host["records"] = [vars(r) for r in self.records]
         save_checkpoint(path, (self.state, self.best), host | notes)
 
     def load(self, path: Path) -> None:
         """Continues from a checkpoint of the same models, bit for bit as if never interrupted."""
-        members = checkpoint_host(path).get("members", self.members)
+        host = read_host(path)
+        if len(host.records) != len(self.records) or not self._is_own(host):
+            raise DarnError(f"{path} is the checkpoint of another run: resume with the settings it was started with")
         like = (self.state, self.best)
-        if self.several and len(members) < len(self.members):
-            like = jax.tree.map(lambda w: w[: len(members)], like)
-        (self.state, self.best), host = load_checkpoint(path, like)
-        self.members = members
-        self.records = [Record(**r) for r in host["records"]]
-        self.epoch, self.sums, self.seen = host["epoch"], host["sums"], host["seen"]
+        if self.several and len(host.members) < len(self.members):
+            like = jax.tree.map(lambda w: w[: len(host.members)], like)
+        self.state, self.best = load_checkpoint(path, like)
+        self.members, self.records = list(host.members), list(host.records)
+        self.epoch, self.seen = host.epoch, host.seen
+        self.sums = None if host.sums is None else [dict(one) for one in host.sums]
         self.hyper = self._hyper()
         for record in self.records:
             record.check_patience(self.config.patience)
+
+    def _is_own(self, host: Host) -> bool:
+        """Whether the numbers of a checkpoint can be of these models."""
+        names = {frozenset(one) for one in host.sums or ()}
+        return (
+            0 <= host.seen <= host.epoch <= self.config.epochs
+            and 0 < len(host.members) == len(set(host.members))
+            and set(host.members) <= set(range(len(self.records)))
+            and (self.several or len(host.members) == 1)
+            and (host.sums is None or (len(host.sums) == len(host.members) and len(names) == 1))
+            and (host.sums is None) == (host.seen == 0)
+        )

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from darn.errors import DarnError
@@ -114,5 +113,5 @@ def pad(small: Stack, padded: Stack) -> Stack:
 def unpad(padded: Stack, small: Stack) -> Stack:
     """The inverse of `pad`: the part of `padded` in the form of `small`."""
     arrays = zip(jax.tree.leaves(padded), _places(small, padded))
-    taken = [jnp.asarray(np.asarray(w)[where]) for w, (where, _) in arrays]
+    taken = jax.device_put([np.asarray(w)[where] for w, (where, _) in arrays])
     return jax.tree.unflatten(jax.tree.structure(small), taken)

@@ -37,11 +37,11 @@ class DeviceRows(eqx.Module):
     @staticmethod
     def put(rows) -> "DeviceRows":
         """From a `darn.data.Rows`."""
-        context = None if rows.context is None else jnp.asarray(rows.context)
+        context = None if rows.context is None else jax.device_put(np.asarray(rows.context))
         w = rows.weights
         # Normalised to a mean of 1, so that the scale of the weights does not change the step size.
-        weight = None if w is None else jnp.asarray(w / np.mean(w, dtype=np.float64), jnp.float32)
-        return DeviceRows(jnp.asarray(rows.values), context, rows.n, rows.grey, weight)
+        weight = None if w is None else jax.device_put((w / np.mean(w, dtype=np.float64)).astype(np.float32))
+        return DeviceRows(jax.device_put(rows.values), context, rows.n, rows.grey, weight)
 
     def __len__(self) -> int:
         return self.values.shape[0]

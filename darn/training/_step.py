@@ -74,6 +74,12 @@ def split_model(model: Stack) -> tuple[Any, Any, Any]:
     return params, fixed, static
 
 
+@jax.jit
+def copied(tree: Any) -> Any:
+    """The same arrays in buffers of their own."""
+    return jax.tree.map(jnp.copy, tree)
+
+
 _PROGRAMS: dict[Any, "Program"] = {}
 
 
@@ -123,6 +129,8 @@ class Program:
         self.n_h, self.static = model.n_h, split_model(model)[2]
         weights = sum(w.size for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
         options = compiling(weights * self.batch * self.n_steps * (n_models or 1))
+        # As one program: otherwise every shape of an array would compile several small ones.
+        self.start = jax.jit(self._over_models(self._start, 0), compiler_options=compiling(0))
         self.epochs = jax.jit(self._over_models(self._epochs, 3), donate_argnums=0, compiler_options=options)
         self.bound = jax.jit(self._bounds, static_argnames="n_samples", compiler_options=options)
 
@@ -151,13 +159,10 @@ class Program:
         """`f(state, hyper, ...)` for every model; its last `n_shared` arguments are the same for all."""
         return jax.vmap(f, (0, 0, *[None] * n_shared)) if self.several else f
 
-    def start(self, model: Stack, hyper: Hyper) -> TrainState:
+    def _start(self, model: Stack, hyper: Hyper) -> TrainState:
         """The state before the first step."""
         # A copy, because the state's buffers are donated to the program and the model still belongs to the caller.
-        return self._over_models(self._start, 0)(jax.tree.map(jnp.copy, model), hyper)
-
-    def _start(self, model: Stack, hyper: Hyper) -> TrainState:
-        params, fixed, _ = split_model(model)
+        params, fixed, _ = split_model(copied(model))
         average = jax.tree.map(jnp.copy, params) if self.terms.average else None
         log_sigma = None if self.noise is None else self.noise.start(self.config.noise_sigma)
         opt = self._optimizer(hyper).init(params)

@@ -273,14 +273,14 @@
       img.className = on ? "d" : "p";
     });
   }));
-  $$("table[data-sortable] th").forEach((th, column) => {
+  $$("table[data-sortable] th").forEach((th) => {
     const b = $("button", th);
     if (!b) return;
     b.addEventListener("click", () => {
       const body = th.closest("table").tBodies[0], up = th.getAttribute("aria-sort") === "descending";
       $$("th", th.parentElement).forEach((other) => other.removeAttribute("aria-sort"));
       th.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const value = (row) => +row.cells[column].dataset.v;
+      const value = (row) => +row.cells[th.cellIndex].dataset.v;
       body.append(...[...body.rows].sort((a, b) => (up ? 1 : -1) * (value(a) - value(b))));
     });
   });

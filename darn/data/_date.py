@@ -1,0 +1,77 @@
+"""Columns of dates and times: numbers of seconds, in the format of the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar
+
+import numpy as np
+
+from darn.data._column import AbstractColumn
+from darn.data._number import Number
+
+DAY = 86_400.0
+_DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d")
+_TIMES = ("", " %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M", "T%H:%M:%SZ")
+FORMATS = (*(day + time for day in _DAYS for time in _TIMES), "%H:%M:%S", "%H:%M", "%Y-%m")
+
+
+@dataclass(frozen=True)
+class Date(AbstractColumn):
+    """A date or time: the density is that of its seconds since 1970, per day."""
+
+    form: str  # as `strptime` takes it
+    seconds: Number
+
+    kind: ClassVar[str] = "date"
+    exact: ClassVar[bool] = False
+
+    @property
+    def n(self):
+        return self.seconds.n
+
+    def find(self, words):
+        return self.seconds.find(self._numbers(words))
+
+    def log_density(self, words, values):
+        return self.seconds.log_density(self._numbers(words), values) + np.log(DAY)
+
+    def draw(self, values, rng):
+        return [self._text(w) for w in self.seconds.draw(values, rng)]
+
+    def value_names(self):
+        return ["..".join(map(self._text, name.split(".."))) for name in self.seconds.value_names()]
+
+    def describe(self):
+        names = self.value_names()
+        return f"date from {names[0].split('..')[0]} to {names[-1].split('..')[-1]}, in {self.n} cells"
+
+    def is_sound(self):
+        own = (self.optional, self.one_hot)
+        return self.form in FORMATS and self.seconds.is_sound() and own == (self.seconds.optional, self.seconds.one_hot)
+
+    def _numbers(self, words: np.ndarray) -> np.ndarray:
+        once = {w: seconds(w, self.form) or "" for w in set(words.tolist())}
+        return np.array([once[w] for w in words.tolist()], dtype=object)
+
+    def _text(self, word: str) -> str:
+        # A number beyond the calendar, or of a time beyond the day, is its last one.
+        ends = ((1, 1, 1), (9999, 12, 31)) if "%Y" in self.form else ((1900, 1, 1), (1900, 1, 1))
+        first, last = datetime(*ends[0], tzinfo=UTC).timestamp(), datetime(*ends[1], 23, 59, 59, tzinfo=UTC).timestamp()
+        return datetime.fromtimestamp(min(max(float(word), first), last), UTC).strftime(self.form)
+
+
+def seconds(word: str, form: str) -> str | None:
+    """The seconds since 1970 of a date in this format, as text; None if it is not exactly in the format."""
+    try:
+        found = datetime.strptime(word, form).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return str(int(found.timestamp())) if found.strftime(form) == word else None
+
+
+def date_format(words: list[str]) -> str | None:
+    """The format that all of these texts have, if they are dates."""
+    some = [form for form in FORMATS if seconds(words[0], form) is not None]
+    return next((form for form in some if all(seconds(w, form) is not None for w in words)), None)

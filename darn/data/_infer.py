@@ -1,0 +1,208 @@
+"""Recognises what the columns of a table are, and how they should become bits."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from darn.data._column import ONE_HOT, AbstractColumn, Aside, Category, fitting_code
+from darn.data._date import Date, date_format, seconds
+from darn.data._labels import column_index, numbers_first, plain
+from darn.data._limits import check_names
+from darn.data._number import fit_number, is_number, lattice
+from darn.data._schema import Schema, stripped
+from darn.errors import DarnError
+
+KINDS = ("auto", "category", "ordered", "number", "boolean", "date", "id")
+FEW = 20  # a column with at most this many different numbers or dates is an ordered category
+MOST = 20_000  # different texts of a category; a column with more is set aside
+CELLS = 32  # of a column of numbers, at most
+UNITS = 2000  # of a table, beyond which fewer columns are one-hot
+BOOLEAN = ({"0", "1"}, {"false", "true"}, {"no", "yes"}, {"n", "y"}, {"f", "t"}, {"off", "on"})
+SCALES = (
+    ("very low", "low", "medium", "high", "very high"),
+    ("never", "rarely", "sometimes", "often", "always"),
+    ("mild", "moderate", "severe"),
+    ("poor", "fair", "good", "very good", "excellent"),
+    ("tiny", "small", "medium", "large", "huge"),
+    ("xs", "s", "m", "l", "xl", "xxl"),
+    *(tuple(map(str.lower, names)) for names in (calendar.day_abbr, calendar.day_name, calendar.month_abbr[1:])),
+    tuple(map(str.lower, calendar.month_name[1:])),
+)
+
+
+def infer(
+    names: Sequence[str],
+    cells: np.ndarray,
+    categorical: Sequence[str] | None,
+    what: str,
+    *,
+    kinds: Mapping[str, str] | None = None,
+    fit: np.ndarray | None = None,
+) -> Schema:
+    """The schema of a table.
+
+    Args:
+        names: of the columns.
+        cells: (N, columns) of texts.
+        categorical: the columns that are categories, where all others are 0 and 1; None decides by the values.
+        what: the table is called in messages.
+        kinds: of some columns, one of `KINDS` each: these are what they are said to be.
+        fit: the numbers of the training rows, from which the densities of numbers are estimated; None for all rows.
+    """
+    check_names(names, what)
+    index = lambda name, option: column_index(name, tuple(names), len(names), what, option=option)  # noqa: E731
+    asked = {} if categorical is None else dict.fromkeys(range(len(names)), "bit")
+    asked |= {index(w, "categorical"): "category" for w in categorical or ()}
+    for name, kind in (kinds or {}).items():
+        if kind not in KINDS:
+            raise DarnError(f"column {name!r} cannot be {kind!r}: choose one of {', '.join(KINDS)}.")
+        asked[index(name, "column")] = kind
+    columns = []
+    for i, name in enumerate(names):
+        words = stripped(cells[:, i])
+        columns.append(_Found(name, words, words if fit is None else words[fit], what).column(asked.get(i, "auto")))
+    if not any(c.size for c in columns):
+        raise DarnError(f"{what} has no column that varies, apart from those set aside: nothing is left to model.")
+    return Schema(_narrowed(columns))
+
+
+def _narrowed(columns: Sequence[AbstractColumn]) -> tuple[AbstractColumn, ...]:
+    """The columns with fewer one-hot ones if they have too many units: weights grow with the square of these."""
+    most = ONE_HOT
+    while sum(c.size for c in columns) > UNITS and most > 2:
+        most //= 2
+        columns = [replace(c, one_hot=c.one_hot and fitting_code(c.n, c.optional, most)) for c in columns]
+    return tuple(columns)
+
+
+class _Found:
+    """The texts of one column."""
+
+    def __init__(self, name: str, words: np.ndarray, train: np.ndarray, what: str):
+        self.name, self.train, self.what, self.rows = name, train, what, len(words)
+        self.count = Counter(words.tolist())
+        self.optional = self.count.pop("", 0) > 0
+        self.known = sorted(self.count, key=numbers_first)
+
+    def column(self, kind: str) -> AbstractColumn:
+        """The column, of this kind or the one that its texts suggest."""
+        why = "as asked"
+        if kind == "auto":
+            kind, why = self.recognised()
+        return getattr(self, f"_{kind}")(why)
+
+    def recognised(self) -> tuple[str, str]:
+        """Returns (kind, why)."""
+        known, n = self.known, len(self.known)
+        if not n:
+            return "id", "always missing"
+        if {w.lower() for w in known} in BOOLEAN or (not self.optional and self._bits() is not None):
+            return "boolean", f"two values, {known[0]} and {known[-1]}" if n > 1 else f"always {known[0]}"
+        digits = all(is_number(w) for w in known)
+        # A leading zero is part of a code, such as a postal one.
+        if digits and not any(re.match(r"[+-]?0\d", w) for w in known):
+            if n <= FEW:
+                return "ordered", f"{n} different numbers"
+            whole = all(re.fullmatch(r"-?\d+", w) for w in known)
+            if whole and n == self.rows and int(known[-1]) - int(known[0]) == n - 1:
+                return "id", "counts the rows"
+            return "number", f"{n:,} different numbers"
+        if not digits and (form := date_format(known)):
+            return ("date" if n > FEW else "ordered"), f"dates as {form}"
+        if _scale(known) is not None:
+            return "ordered", "a known scale"
+        if n > FEW and n > 0.5 * self.rows:
+            return "id", f"{n:,} different texts in {self.rows:,} rows"
+        if n > MOST:
+            return "id", f"{n:,} different texts"
+        return "category", f"{n:,} different text{'s' * (n != 1)}"
+
+    # ---------------------------------------------------------------- one method a kind
+
+    def _category(self, why: str, order: str = "category", values: Sequence[str] | None = None) -> AbstractColumn:
+        if values is None:
+            # If they are numbered in binary, the first bits should divide frequent values from rare ones.
+            values = self.known if len(self.known) <= FEW else sorted(self.known, key=lambda w: -self.count[w])
+        code = fitting_code(len(values), self.optional)
+        return Category(self.name, why, self.optional, code, tuple(values), order)
+
+    def _ordered(self, why: str) -> AbstractColumn:
+        values = _scale(self.known) or self.known
+        if values and (form := date_format(list(values))):
+            values = sorted(values, key=lambda w: float(seconds(w, form) or 0))
+        return self._category(why, "ordered category", values)
+
+    def _boolean(self, why: str) -> AbstractColumn:
+        values = self._bits() or self.known
+        if len(values) > 2:
+            raise DarnError(
+                f"{self.what} has {len(values)} different values in column {self.name!r}, which is said to be boolean: "
+                "make it a category."
+            )
+        return self._category(why, "boolean", values)
+
+    def _bit(self, why: str) -> AbstractColumn:
+        """A column that must be 0 and 1, in any writing."""
+        strange = [w for w in self.known if plain(w) not in ("0", "1")]
+        if strange or self.optional:
+            said = f"the value {strange[0]!r}" if strange else "a missing value"
+            raise DarnError(
+                f"{self.what} has {said} in column {self.name!r}, not 0 or 1: add it to the categorical columns, or "
+                "give categorical = 'auto'."
+            )
+        return self._category("not among the categorical columns", "boolean", self._bits() or ("0", "1"))
+
+    def _bits(self) -> tuple[str, ...] | None:
+        """The texts of 0 and 1, if the column has no others and one text for each."""
+        number = {plain(w): w for w in self.known}
+        if not number or not set(number) <= {"0", "1"} or len(number) < len(self.known):
+            return None
+        return tuple(number.get(b, b) for b in ("0", "1"))
+
+    def _number(self, why: str) -> AbstractColumn:
+        strange = [w for w in self.known if not is_number(w)]
+        if strange or not self.known:
+            shown = ", ".join(map(repr, strange[:5])) or "only missing values"
+            raise DarnError(f"{self.what} has {shown} in column {self.name!r}, where numbers are expected: correct it.")
+        train = self.train[self.train != ""]
+        train = train if len(train) else np.array(self.known, object)
+        return fit_number(self.name, why, train, self.optional, cells(len(train)), lattice(self.known))
+
+    def _date(self, why: str) -> AbstractColumn:
+        form = date_format(self.known) if self.known else None
+        if form is None:
+            raise DarnError(
+                f"{self.what} has no date in column {self.name!r} in one of the known formats, such as 2014-01-31: "
+                "write all its cells in one of them."
+            )
+        words = self.train[self.train != ""]
+        words = words if len(words) else np.array(self.known, object)
+        numbers = np.array([seconds(w, form) for w in words.tolist()], object)
+        found = fit_number(self.name, why, numbers, self.optional, cells(len(numbers)))
+        return Date(self.name, why, self.optional, found.one_hot, form, found)
+
+    def _id(self, why: str) -> AbstractColumn:
+        counted = why == "counts the rows"
+        return Aside(self.name, why, False, False, int(self.known[0]) if counted else None)
+
+
+def cells(rows: int) -> int:
+    """The number of cells for a column of numbers in this many training rows."""
+    return int(np.clip(rows // 50, 8, CELLS))
+
+
+def _scale(known: Sequence[str]) -> list[str] | None:
+    """The texts in the order of a known scale that has them all."""
+    by_lower = {w.lower(): w for w in known}
+    if len(by_lower) < max(len(known), 2):
+        return None
+    for scale in SCALES:
+        if set(by_lower) <= set(scale):
+            return [by_lower[w] for w in scale if w in by_lower]
+    return None

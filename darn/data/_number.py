@@ -1,0 +1,324 @@
+"""Columns of numbers: a density over all numbers, mixed where some numbers are frequent.
+
+The numbers of a column are multiples of a step, such as 1 or 0.01. They are divided into cells, each with about as many
+training rows as any other; a number that fills a cell has one to itself. The model chooses the cell. A cell is divided
+into pieces where its density varies. Inside a piece, numbers that occur often have their own frequencies, and all
+others the same; beyond the lowest and the highest number the density falls off exponentially.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from darn.data._column import AbstractColumn, fitting_code
+
+GAIN = 4.0  # nats that the training rows of a piece must gain by its division
+COMMON = 5  # a number has its own frequency within its piece if it occurs this often, and
+SIGMAS = 4  # so many standard deviations more often than if the piece were uniform
+MOST_COMMON = 2000  # such numbers of a column: the most frequent ones
+DIGITS = 15  # that a float represents exactly
+MOST_DIGITS = 400  # after the point, or zeros before it: the smallest float has 324
+NEVER = 1e-9  # the probability of a number below 0, or above, where all training rows are on the other side
+
+
+@dataclass(frozen=True)
+class Number(AbstractColumn):
+    """A whole or decimal number.
+
+    Numbers are counted in steps: number = (offset + step i) / 10^decimals. `log_density` is log p(i | cell) less the
+    log of the step's length, so a density of the number; for whole numbers at steps of 1 it is a probability. A number
+    between two steps counts as the nearest.
+    """
+
+    decimals: int
+    offset: int
+    step: int
+    digits: tuple[int, int]  # the fewest and the most digits after the point, in texts
+    cells: tuple[int, ...]  # the first piece of each cell
+    starts: tuple[int, ...]  # the lowest i of each piece in training rows; a piece extends to the next one's
+    ends: tuple[int, ...]  # the highest i of each piece in training rows
+    counts: tuple[int, ...]  # training rows in each piece
+    common: tuple[tuple[int, int], ...]  # (i, training rows), in the order of i
+    tails: tuple[tuple[float, float], tuple[float, float]]  # below and above: (probability in its piece, mean distance)
+
+    kind: ClassVar[str] = "number"
+    exact: ClassVar[bool] = False
+
+    @property
+    def n(self):
+        return len(self.cells)
+
+    @property
+    def length(self) -> float:
+        """Of a step."""
+        return self.step / 10.0**self.decimals
+
+    def find(self, words):
+        i = self.steps(words)
+        return np.where(np.isnan(i), -1, self._pieces.owner[self._pieces.find(np.nan_to_num(i))])
+
+    def steps(self, words: np.ndarray) -> np.ndarray:
+        """i of each number; NaN of other texts."""
+        scale = 10.0**self.decimals
+        once = {
+            w: (float(w) * scale - self.offset) / self.step if is_number(w) else np.nan for w in set(words.tolist())
+        }
+        return np.clip(np.rint(np.array([once[w] for w in words.tolist()])), -1e300, 1e300)
+
+    def is_sound(self):
+        n, places = len(self.starts), [i for i, _ in self.common]
+        limits = [v for pair in zip(self.starts, self.ends) for v in pair]
+        return (
+            0 < n == len(self.ends) == len(self.counts)
+            and self.cells[:1] == (0,)
+            and _rises((*self.cells, n))
+            and all(a <= b for a, b in zip(self.starts, self.ends))
+            and _rises((self.starts[0] - 1, *self.starts))
+            and all(a <= b for a, b in itertools.pairwise(limits))
+            and _rises(places)
+            and min(self.counts) > 0
+            and all(rows > 0 for _, rows in self.common)
+            and self.step > 0
+            and 0 <= self.digits[0] <= self.digits[1] <= MOST_DIGITS
+            and abs(self.decimals) <= MOST_DIGITS
+            and all(0 < p <= 0.5 and 0 < scale < 1e300 for p, scale in self.tails)
+        )
+
+    # ---------------------------------------------------------------- inside a cell
+
+    @cached_property
+    def _pieces(self) -> _Pieces:
+        return _Pieces(self)
+
+    def log_density(self, words, values):
+        return self._pieces.log_p(self.steps(words)) - np.log(self.length)
+
+    def draw(self, values, rng):
+        return self.texts(self._pieces.draw(values, rng))
+
+    def texts(self, i: np.ndarray) -> list[str]:
+        """The numbers as texts, with as many digits as in the table."""
+        fewest, most = self.digits
+        out = []
+        for v in ((self.offset + self.step * i) / 10.0**self.decimals).tolist():
+            text = f"{v:.{most}f}"
+            if most > fewest:
+                whole, _, part = text.partition(".")
+                part = part.rstrip("0").ljust(fewest, "0")
+                text = f"{whole}.{part}" if part else whole
+            out.append(text.removeprefix("-") if not text.strip("-0.") else text)
+        return out
+
+    def value_names(self):
+        last = [*(c - 1 for c in self.cells[1:]), -1]
+        steps = [self.starts[c] for c in self.cells], [self.ends[c] for c in last]
+        lo, hi = (self.texts(np.array(v, float)) for v in steps)
+        return [a if a == b else f"{a}..{b}" for a, b in zip(lo, hi)]
+
+    def describe(self):
+        lo, hi = self.texts(np.array([self.starts[0], self.ends[-1]], float))
+        what = "whole number" if self.decimals <= 0 else "real number"
+        alone = sum(".." not in name for name in self.value_names())
+        cells = f"{self.n} cells" + (f", {alone} of them single numbers" if alone else "")
+        steps = f" in steps of {self.length:g}" if self.length != 1 else ""
+        return f"{what} from {lo} to {hi}{steps}, in {cells}"
+
+
+class _Pieces:
+    """The distribution of i within each cell, as arrays over the pieces.
+
+    A piece is a mixture of three parts: common numbers by their frequencies; the uniform distribution from its lowest
+    to its highest number; and what is outside of these, up to the next piece uniformly, or beyond the ends of the
+    column.
+    """
+
+    def __init__(self, column: Number):
+        self.starts, self.ends = (np.array(v, np.float64) for v in (column.starts, column.ends))
+        rows = np.array(column.counts, np.float64)
+        n = len(rows)
+        self.owner = np.searchsorted(column.cells, np.arange(n), side="right") - 1
+        self.cells = np.append(column.cells, n)
+        self.rows = np.concatenate([[0.0], np.cumsum(rows)])
+        self.share = rows / np.add.reduceat(rows, column.cells)[self.owner]
+        self.known, self.count = np.array(column.common, np.float64).reshape(-1, 2).T
+        piece = np.searchsorted(self.starts, self.known, side="right") - 1
+        self.first, self.end = (np.searchsorted(piece, np.arange(n), side=side) for side in ("left", "right"))
+        self.total = np.concatenate([[0.0], np.cumsum(self.count)])
+        held = self.total[self.end] - self.total[self.first]
+        self.span = self.ends - self.starts + 1
+        # A number that no training row has counts as half a row.
+        rest = np.where(self.span > self.end - self.first, np.maximum(rows - held, 0.5), 0.0)
+        self.per_row = 1 / (held + rest)
+        self.rare = rest * self.per_row
+        self.gap = np.append(self.starts[1:] - self.ends[:-1] - 1, 0)
+        self.in_gap = np.where(self.gap > 0, 0.5 / (rows + 1), 0)
+        self.tails = np.zeros((n, 2))
+        (self.tails[0, 0], low), (self.tails[-1, 1], high) = column.tails
+        self.scale = np.array([low, high])
+        self.outside = self.in_gap + self.tails.sum(axis=1)
+
+    def find(self, i: np.ndarray) -> np.ndarray:
+        """The piece of each number."""
+        return np.maximum(np.searchsorted(self.starts, i, side="right") - 1, 0)
+
+    def log_p(self, i: np.ndarray) -> np.ndarray:
+        """log p(i | its cell)."""
+        k = self.find(i)
+        at = np.searchsorted(self.known, i)
+        here = np.append(self.known, np.nan)[at] == i
+        p = np.where(here, np.append(self.count, 0)[at] * self.per_row[k], 0) + self.rare[k] / self.span[k]
+        with np.errstate(divide="ignore"):
+            inside = np.log1p(-self.outside[k]) + np.log(p)
+            gap = np.log(self.in_gap[k] / np.maximum(self.gap[k], 1))
+            below, above = np.log(self.tails[k]).T
+        below = below + _log_geometric(self.starts[k] - i, self.scale[0])
+        above = above + _log_geometric(i - self.ends[k], self.scale[1])
+        beyond = np.where(self.gap[k] > 0, gap, above)
+        found = np.where(i < self.starts[k], below, np.where(i > self.ends[k], beyond, inside))
+        return np.log(self.share[k]) + found
+
+    def draw(self, cell: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        """A number of each cell."""
+        place, which, u = rng.random_sample((3, len(cell)))
+        k = _weighted(self.rows, self.cells[cell], self.cells[cell + 1], place)
+        below, above = self.tails[k].T
+        outside = self.outside[k]
+        common = (which - outside) / (1 - outside) >= self.rare[k]
+        known = np.append(self.known, 0)[_weighted(self.total, self.first[k], self.end[k], u)]
+        inside = np.where(common, known, self.starts[k] + np.floor(u * self.span[k]))
+        far = lambda scale: np.floor(1 - scale * np.log1p(-u))  # noqa: E731
+        i = np.where(which < below, self.starts[k] - far(self.scale[0]), self.ends[k] + far(self.scale[1]))
+        i = np.where(which < below + above, i, self.ends[k] + 1 + np.floor(u * self.gap[k]))
+        return np.where(which < outside, i, inside)
+
+
+def _weighted(total: np.ndarray, first: np.ndarray, end: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """An entry from `first` to before `end`, chosen by u according to weights whose cumulative sums are `total`."""
+    goal = total[first] + u * (total[end] - total[first])
+    return np.clip(np.searchsorted(total, goal, side="right") - 1, first, np.maximum(end - 1, first))
+
+
+def _log_geometric(distance: np.ndarray, scale: float) -> np.ndarray:
+    """log p of a whole distance of at least 1, exponential with this scale and rounded up."""
+    return np.log(-np.expm1(-1 / scale)) - (distance - 1) / scale
+
+
+def _rises(values: Sequence[int]) -> bool:
+    """Whether each value is above the one before it."""
+    return all(a < b for a, b in itertools.pairwise(values))
+
+
+def is_number(word: str) -> bool:
+    """Whether a text is a finite number."""
+    try:
+        return "_" not in word and abs(float(word)) < 1e300
+    except ValueError:
+        return False
+
+
+def lattice(words: list[str]) -> tuple[int, tuple[int, int]]:
+    """(decimals that the numbers need, fewest and most digits after the point as written)."""
+    exact = [Decimal(w) for w in words]
+    need = max(-v.normalize().as_tuple().exponent for v in exact)  # type: ignore[operator]
+    largest = max(abs(v) for v in exact)
+    room = DIGITS - 1 - (largest.adjusted() if largest else 0)
+    decimals = min(max(need, 0), room)
+    fewest = min(min(max(-v.as_tuple().exponent, 0) for v in exact), max(room, 0))  # type: ignore[operator]
+    return decimals, (fewest, max(fewest, decimals))
+
+
+def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: int, form=None) -> Number:
+    """The column of these numbers.
+
+    Args:
+        name: of the column.
+        why: it is taken for numbers.
+        words: of the training rows, without missing values.
+        optional: whether there are missing values.
+        cells: about how many.
+        form: (decimals, digits) as `lattice` gives them, if other rows have other digits.
+    """
+    distinct, times = np.unique(words.astype(str), return_counts=True)
+    decimals, digits = form or lattice(distinct.tolist())
+    k = np.rint(np.array([float(w) for w in distinct.tolist()]) * 10.0**decimals).astype(np.int64)
+    k, where = np.unique(k, return_inverse=True)
+    rows = np.bincount(where.ravel(), weights=times).astype(np.int64)
+    step = int(np.gcd.reduce(k - k[0])) or 1
+    offset = int(k[0]) % step
+    i = (k - offset) // step
+    begun = _cell_starts(rows, cells)
+    total = np.concatenate([[0], np.cumsum(rows)])
+    parts = [_divided(i, total, a, b) for a, b in zip(begun, np.append(begun[1:], len(i)), strict=True)]
+    first = np.array([a for part in parts for a in part])
+    last = np.append(first[1:], len(i)) - 1
+    counts = np.add.reduceat(rows, first)
+    usual = (counts / (i[last] - i[first] + 1))[np.searchsorted(first, np.arange(len(i)), side="right") - 1]
+    often = np.flatnonzero((rows >= COMMON) & (rows > usual + SIGMAS * np.sqrt(usual)))
+    often = np.sort(often[np.argsort(-rows[often], kind="stable")[:MOST_COMMON]])
+    mean = np.average(i, weights=rows)
+    # In normal data of some thousand rows, the next record is about a quarter of a standard deviation away.
+    spread = max(float(np.sqrt(np.average((i - mean) ** 2, weights=rows))) / 4, 1.0)
+    low, high = i[0] + offset / step, i[-1] + offset / step
+    tails = (_tail(low, counts[0], spread), _tail(-high, counts[-1], spread))
+    return Number(
+        name,
+        why,
+        optional,
+        fitting_code(len(begun), optional),
+        decimals,
+        offset,
+        step,
+        digits,
+        tuple(np.searchsorted(first, begun).tolist()),
+        tuple(i[first].tolist()),
+        tuple(i[last].tolist()),
+        tuple(counts.tolist()),
+        tuple(zip(i[often].tolist(), rows[often].tolist())),
+        tails,
+    )
+
+
+def _tail(distance: float, rows: int, spread: float) -> tuple[float, float]:
+    """(probability in its piece, mean distance) of numbers beyond the last one, which is so many steps from 0.
+
+    The next of n rows is beyond all others with probability 1 / (n + 1); half of it is taken, as numbers beyond the
+    range look odd. Where no training row has crossed 0, hardly any sample does.
+    """
+    if distance < 0:
+        return 0.5 / (rows + 1), spread
+    return (0.5 / (rows + 1), min(spread, distance / 20)) if distance else (NEVER, spread)
+
+
+def _cell_starts(rows: np.ndarray, cells: int) -> np.ndarray:
+    """The first number of each cell, by its place among the distinct ones, in order; `rows` are their frequencies."""
+    if len(rows) <= cells:
+        return np.arange(len(rows))
+    alone = rows >= rows.sum() / cells
+    share = rows[~alone].sum() / max(cells - alone.sum(), 1)
+    starts, filled = [], np.inf
+    for j, (count, own) in enumerate(zip(rows.tolist(), alone.tolist())):
+        if own or filled + count / 2 > share:
+            starts.append(j)
+            filled = 0
+        filled = np.inf if own else filled + count
+    return np.array(starts)
+
+
+def _divided(i: np.ndarray, total: np.ndarray, a: int, b: int) -> list[int]:
+    """The first numbers of the pieces of a cell from distinct number a to before b; `total` counts the rows before."""
+    rows, middle = total[b] - total[a], int(np.searchsorted(total, (total[a] + total[b]) / 2))
+    middle = min(max(middle, a + 1), b - 1)
+    if a < middle < b:
+        width = float(i[b - 1] - i[a] + 1)
+        left, lower = (total[middle] - total[a]) / rows, float(i[middle] - i[a]) / width
+        gain = rows * (left * np.log(left / lower) + (1 - left) * np.log((1 - left) / (1 - lower)))
+        if gain > GAIN and min(left, 1 - left) * rows >= COMMON:
+            return _divided(i, total, a, middle) + _divided(i, total, middle, b)
+    return [a]

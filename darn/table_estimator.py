@@ -1,0 +1,196 @@
+"""The estimator for tables: frames of texts, numbers and dates in, frames of the same types out.
+
+from darn import TableDARN
+model = TableDARN().fit(frame)      # pandas, polars or Arrow
+model.schema_.statement()           # what every column was taken for, and why
+model.sample(100)                   # new rows, as a frame of the same types
+model.score_samples(frame)          # log p of every row, nats
+model.complete(frame_with_holes)    # missing values filled in; all others as they were
+"""
+
+import json
+import numbers
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from darn import data
+from darn.errors import InputError
+from darn.inference import completion, likelihood, sampling
+from darn.model_file import save_model
+from darn.runs import folder
+from darn.runs.provenance import versions
+from darn.runs.recipe import Recipe
+from darn.training import fit
+
+
+class TableDARN(DensityMixin, BaseEstimator):
+    """Deep AutoRegressive Network over the rows of a table.
+
+    Args:
+        columns: what some columns are, such as {"zip": "category"}: category, ordered, number, boolean, date, id or
+            auto. All others are recognised.
+        unseen: what a text that no training row had counts as, in rows to be scored or completed: "error", "missing",
+            or "nearest", the known text that is most like it.
+        epochs: passes over the training rows; "auto" chooses them by the size of the table.
+        validation_fraction: of the rows, held out to choose the best epoch.
+        n_samples: importance samples of a row, if its code cannot be summed over.
+        random_state: of the weights and of everything drawn.
+        verbose: 1 prints what columns were taken for, and progress.
+    """
+
+    def __init__(
+        self,
+        columns=None,
+        *,
+        unseen="error",
+        epochs="auto",
+        validation_fraction=0.1,
+        n_samples=100,
+        random_state=None,
+        verbose=0,
+    ):
+        self.columns = columns
+        self.unseen = unseen
+        self.epochs = epochs
+        self.validation_fraction = validation_fraction
+        self.n_samples = n_samples
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X, y=None):
+        """Trains on the rows of a frame.
+
+        Args:
+            X: a DataFrame of pandas or polars, or a Table of Arrow.
+            y: ignored.
+
+        Returns:
+            self
+        """
+        if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
+            raise InputError(f"validation_fraction must be between 0 and 1, not {self.validation_fraction!r}")
+        form, cells = data.read_frame(X)
+        if len(cells) < 2:
+            raise InputError("at least two rows are needed, one of them for validation")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        held = max(int(len(cells) * self.validation_fraction), 1)
+        order = np.random.RandomState(seed).permutation(len(cells))
+        train, valid = order[held:], order[:held]
+        schema = data.infer(form.names, cells, None, "the frame", kinds=self.columns or {}, fit=train)
+        if self.verbose:
+            print(*schema.statement(), sep="\n")
+        found = schema.encode(form.names, cells, "the frame")
+        rows = data.Rows.from_array(found.bits)
+        splits = data.Splits(
+            "", rows.take(train), rows.take(valid), rows.take(valid[:0]), None, columns=schema.units, schema=schema
+        )
+        given = {} if self.epochs == "auto" else {"epochs": self.epochs}
+        recipe = Recipe().replace(source="", categorical="auto", seed=seed, description="fitted by darn.TableDARN")
+        recipe = folder.sized(recipe.replace(**given), given, splits)
+        trained = fit(
+            folder.new_model(recipe, splits), splits.train, splits.valid, recipe.training, progress=bool(self.verbose)
+        )
+        self.model_, self.recipe_, self.schema_, self.form_ = trained.model, recipe, schema, form
+        self.feature_names_in_, self.n_features_in_ = np.array(form.names, object), len(form.names)
+        self.bound_, self.n_iter_ = trained.bound, trained.epochs
+        return self
+
+    def score_samples(self, X):
+        """The log-probability of every row: of its categories, and the density of its numbers.
+
+        Args:
+            X: a frame with the columns of the training rows, in any order.
+
+        Returns:
+            (rows,), nats.
+        """
+        check_is_fitted(self)
+        form, cells = data.read_frame(X)
+        rows = self.schema_.encode(form.names, cells, "the frame", unseen=self.unseen)
+        found = likelihood.evaluate(self.model_, rows.bits, n_samples=self.n_samples, repeats=1)
+        return found.log_p.astype(np.float64) + rows.log_density
+
+    def score(self, X, y=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The mean log-probability of the rows, in nats."""
+        return float(np.mean(self.score_samples(X)))
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draws exact, independent rows of the model.
+
+        Args:
+            n_samples: how many.
+            random_state: as for the class.
+
+        Returns:
+            A frame like that of the training rows; columns that were set aside are empty, or count on.
+        """
+        check_is_fitted(self)
+        if not isinstance(n_samples, numbers.Integral) or n_samples < 1:
+            raise InputError(f"n_samples must be a whole number, 1 or more, not {n_samples!r}")
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        x = sampling.sample(self.model_, int(n_samples), seed=seed).x
+        return self.form_.frame(np.array(self.schema_.decode(x, seed), object))
+
+    def complete(self, X, random_state=None):
+        """Fills in missing values, drawn given the others in their row.
+
+        Args:
+            X: a frame with the columns of the training rows, in any order, perhaps with others.
+            random_state: as for the class.
+
+        Returns:
+            The frame with its missing values filled in, except those of columns that are not modelled.
+        """
+        check_is_fitted(self)
+        form, cells = data.read_frame(X)
+        rows = self.schema_.encode(form.names, cells, "the frame", unseen=self.unseen, holes=True)
+        gone = data.is_missing(cells) & np.isin(form.names, self.schema_.modelled)[None]
+        holed = np.flatnonzero(gone.any(axis=1))
+        if not len(holed):
+            return X
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        found = completion.complete(
+            self.model_, rows.bits[holed], rows.unknown[holed], seed=seed, n_samples=self.n_samples
+        )
+        drawn = np.array(self.schema_.decode(found.x[:, 0], seed), object)
+        place = [self.schema_.names.index(n) if n in self.schema_.names else 0 for n in form.names]
+        cells[holed] = np.where(gone[holed], drawn[:, place], cells[holed])
+        return form.frame(cells)
+
+    def save(self, path) -> None:
+        """Writes a model file, which the command line can also use, as in `darn sample FILE -n 10 --csv`."""
+        check_is_fitted(self)
+        about = {"name": "", "n": self.model_.n_x, "columns": self.schema_.units, "table": self.schema_.to_json()}
+        params = {k: v for k, v in self.get_params().items() if k != "random_state"}
+        info = {"recipe": self.recipe_.to_json(), "data": about, "made": {"versions": versions()}}
+        info |= {"training": {"valid_bound": self.bound_, "epochs": self.n_iter_}}
+        info |= {"table_estimator": {"params": params, "library": self.form_.library, "tags": self.form_.tags}}
+        save_model(path, self.model_, json.loads(json.dumps(info)))
+
+    @classmethod
+    def load(cls, path) -> "TableDARN":
+        """Loads a fitted estimator from a model file or run folder, also one written by the command line.
+
+        Args:
+            path: the file or folder.
+
+        Returns:
+            The estimator. Its frames have the usual types of their library, pandas for models of the command line.
+        """
+        run = folder.load(path)
+        if run.schema is None or run.model.n_context:
+            raise InputError(f"{Path(path)} is not a model of a table without labels: open it with darn.load")
+        own: dict[str, Any] = run.info.get("table_estimator", {})
+        new = cls(**own.get("params", {}))
+        new.model_, new.recipe_, new.schema_ = run.model, run.recipe, run.schema
+        tags = own.get("tags") or [data.usual_tag(c) for c in run.schema.columns]
+        new.form_ = data.Form(own.get("library", "pandas"), run.schema.names, tuple(tags))
+        new.feature_names_in_, new.n_features_in_ = np.array(run.schema.names, object), len(run.schema.names)
+        made = run.info.get("training", {})
+        new.bound_, new.n_iter_ = made.get("valid_bound"), made.get("epochs")
+        return new

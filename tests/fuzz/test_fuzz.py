@@ -1,0 +1,44 @@
+"""The short run: a few files of each target with fixed seeds, and every bomb. `make fuzz` is the long one."""
+
+import pytest
+
+from fuzz import drive, readers
+from fuzz.compressed import Compressed
+from fuzz.folders import Folders
+from fuzz.models import Models
+
+TARGETS = {"models": (Models, 20), "drn": (Compressed, 10), "folders": (Folders, 4), "bombs": (readers.Bombs, 0)}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_and_forged_files_are_refused(name, tmp_path):
+    make, count = TARGETS[name]
+    counts = drive.drive(name, make(tmp_path), tmp_path, count or len(readers.BOMBS), seed=0)
+    assert counts.failures == []
+    assert counts.outcomes["refused"] > 0
+
+
+@pytest.mark.parametrize("ending", readers.FILES)
+def test_damaged_files_of_users_are_refused_or_read(ending, tmp_path):
+    counts = drive.drive(f"reader {ending}", readers.Reader(ending), tmp_path, 25, seed=0)
+    assert counts.failures == []
+    assert counts.outcomes["refused"] > 0
+
+
+def test_the_driver_sees_what_goes_wrong(tmp_path):
+    """Tracebacks, silent changes, messages of several lines, memory and time."""
+
+    def fails(rng, _):
+        kind = int(rng.integers(4))
+        if kind == 0:
+            raise KeyError("x")
+        if kind == 1:
+            raise drive.SilentChange("other rows")
+        if kind == 2:
+            raise drive.DarnError("two\nlines")
+        return "same"
+
+    counts = drive.drive("fails", fails, tmp_path, 40, seed=0)
+    assert counts.files == 40
+    assert len(counts.failures) == 40 - counts.outcomes["same"]
+    assert {"traceback", "silent change", "refused", "same"} == set(counts.outcomes)

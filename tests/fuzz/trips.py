@@ -1,0 +1,21 @@
+"""Round trips of random tables, as text, and of random rows through random stacks: byte for byte."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from test_verbatim import test_random_tables_come_back_byte_for_byte as come_back
+
+from benchmarks.codec import trips
+from fuzz.mutate import Rng
+
+
+def table(rng: Rng, folder: Path) -> str:
+    """One random table: empty rows, blanks, quotes, line breaks, numbers as text."""
+    come_back(int(rng.integers(1 << 30)), folder)
+    return "same"
+
+
+def stack(rng: Rng, _: Path) -> str:
+    """A random stack, and fifty sets of rows through it."""
+    assert trips(SimpleNamespace(first=int(rng.integers(1 << 30)), stacks=1, sets=50))["round_trips"] == 50
+    return "same"

@@ -1,0 +1,284 @@
+"""Laws of the columns of a table, over a list of kinds: texts to bits and back, and a distribution over the texts."""
+
+import json
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from helpers import P_VALUE, chi_square
+from reference import spelled
+
+from darn import DarnError
+from darn.data import Schema
+from darn.data._infer import infer
+from darn.data._number import Number, fit_number
+
+RNG = np.random.RandomState(0)
+N = 1200
+
+
+def days(values):
+    return [str(np.datetime64("2014-01-01") + int(v)) for v in values]
+
+
+def holed(words, every=7):
+    return [("?" if i % every == 0 else w) for i, w in enumerate(words)]
+
+
+# name: (texts, what the column is to be taken for, "" for what it is)
+COLUMNS = {
+    "category": (RNG.choice(["red", "green", "blue, dark", "="], N), ""),
+    "category, holes": (holed(RNG.choice(["red", "green", "blue"], N)), ""),
+    "category, two": (RNG.choice(["<=50K", ">50K"], N), ""),
+    "category, two, holes": (holed(RNG.choice(["x", "y"], N)), ""),
+    "category, one": (["x"] * N, ""),
+    "category, one, holes": (holed(["x"] * N), ""),
+    "category, many": ([f"w{int(v)}" for v in RNG.gamma(1.0, 60, N)], ""),
+    "category, many, holes": (holed([f"w{int(v)}" for v in RNG.gamma(1.0, 60, N)]), ""),
+    "category, leading zeros": ([f"0{v}" for v in RNG.randint(100, 300, N)], ""),
+    "category, of numbers": ([f"{v}" for v in RNG.randint(0, 300, N)], "category"),
+    "id, always missing": ([""] * N, ""),
+    "ordered category": ([str(v) for v in RNG.randint(0, 9, N)], ""),
+    "ordered category, scale": (RNG.choice(["Low", "Medium", "High"], N), ""),
+    "boolean": ([str(v) for v in RNG.randint(0, 2, N)], ""),
+    "boolean, words": (RNG.choice(["yes", "no"], N), ""),
+    "boolean, holes": (holed(RNG.choice(["TRUE", "FALSE"], N)), ""),
+    "whole number": ([str(v) for v in RNG.poisson(60, N)], ""),
+    "whole number, holes": (holed([str(v) for v in RNG.poisson(60, N)]), ""),
+    "whole number, mostly 0": ([str(v) for v in np.where(RNG.random_sample(N) < 0.9, 0, RNG.randint(0, 9999, N))], ""),
+    "whole number, heaps": (
+        [str(v) for v in np.where(RNG.random_sample(N) < 0.5, 40, RNG.normal(40, 12, N).astype(int))],
+        "",
+    ),
+    "whole number, negative": ([str(-v - 1) for v in RNG.poisson(300, N)], ""),
+    "whole number, steps of 5": ([str(3 + 5 * v) for v in RNG.poisson(60, N)], ""),
+    "whole number, few": ([str(v) for v in RNG.randint(0, 5, N)], "number"),
+    "real number": ([f"{v:.2f}" for v in RNG.normal(0, 3, N)], ""),
+    "real number, all digits": ([repr(float(v)) for v in RNG.standard_cauchy(N)], ""),
+    "whole number, as floats": ([repr(float(v)) for v in RNG.poisson(60, N)], ""),
+    "real number, exponents": ([f"{v:.3e}" for v in RNG.lognormal(0, 5, N)], ""),
+    "whole number, large": ([f"{v:.4e}" for v in RNG.lognormal(60, 5, N)], ""),
+    "date": (days(RNG.randint(0, 900, N)), ""),
+    "date, holes": (holed(days(RNG.randint(0, 900, N))), ""),
+    "date, minutes": (
+        [str(np.datetime64("2014-01-01T00:00") + int(v)).replace("T", " ") for v in RNG.randint(0, 9**6, N)],
+        "",
+    ),
+    "date, time of day": ([f"{v // 60:02}:{v % 60:02}" for v in RNG.randint(0, 1440, N)], ""),
+    "date, American": ([f"{m:02}/{d:02}/2014" for m, d in zip(RNG.randint(1, 13, N), RNG.randint(1, 29, N))], "date"),
+    "id": ([f"n {i}" for i in range(N)], ""),
+    "id, counted": ([str(7 + i) for i in range(N)], ""),
+}
+KINDS = {"whole number": "number", "real number": "number", "ordered category": "category", "boolean": "category"}
+
+
+COLUMNS |= {
+    f"{name} | word": COLUMNS[name]
+    for name in ("category, holes", "whole number", "whole number, holes", "real number", "date, holes")
+}
+
+
+@lru_cache
+def column_of(name):
+    """(schema, cells) of a table with the column."""
+    words, asked = COLUMNS[name]
+    cells = np.array([[str(w), "ab"[i % 2]] for i, w in enumerate(words)], object)
+    kinds = {"c=1, d": asked} if asked else {}
+    schema = infer(["c=1, d", "beside"], cells, None, "it", kinds=kinds)
+    if name.endswith("| word"):
+        first, *others = schema.columns
+        schema = Schema((replace(first, one_hot=False), *others))
+    return schema, cells
+
+
+every_column = pytest.mark.parametrize("name", COLUMNS)
+
+
+@every_column
+def test_what_a_column_is(name):
+    schema, _ = column_of(name)
+    column, said = schema.columns[0], schema.statement()[0]
+    kind = name.split(",")[0].split(" |")[0]
+    assert column.kind == KINDS.get(kind, kind)
+    if column.n > 1:
+        assert kind in said
+    assert ("or missing" in said) == ("holes" in name)
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+@every_column
+def test_texts_come_back(name):
+    """Those of values that are texts as they were; of cells, some text of the cell in the same writing."""
+    schema, cells = column_of(name)
+    column, rows = schema.columns[0], schema.encode(["c=1, d", "beside"], cells, "it")
+    assert rows.bits.shape == (N, len(schema.units))
+    back = schema.decode(rows.bits, seed=1)
+    words = ["" if w == "?" else w for w in cells[:, 0].tolist()]
+    if column.exact:
+        assert [r[0] for r in back] == words
+        assert not rows.log_density.any()
+    elif column.kind == "id":
+        assert back[0][0] == ("7" if "counted" in name else "")
+        return
+    again = schema.encode(["beside", "c=1, d"], np.array(back, object)[:, ::-1], "it")
+    np.testing.assert_array_equal(again.bits, rows.bits)
+    assert [not r[0] for r in back] == [not w for w in words]
+    assert not rows.unknown.any()
+
+
+@every_column
+def test_bits_spell_the_values_and_nothing_else(name):
+    column = column_of(name)[0].columns[0]
+    values = np.arange(column.n + column.optional)
+    bits = column.to_bits(values)
+    np.testing.assert_array_equal(column.from_bits(bits), values)
+    if column.size:
+        assert {tuple(map(float, b)) for b in bits} == set(spelled(column.group))
+    else:
+        assert len(values) == 1
+
+
+@every_column
+def test_a_hole_may_be_filled_by_every_value_and_by_no_missing_one(name):
+    column = column_of(name)[0].columns[0]
+    bits, unknown = column.blank()
+    able = (column.to_bits(np.arange(column.n + column.optional))[:, ~unknown] == bits[~unknown]).all(axis=1)
+    np.testing.assert_array_equal(able, np.arange(column.n + column.optional) < column.n)
+
+
+NUMBERS = [name for name in COLUMNS if isinstance(column_of(name)[0].columns[0], Number)]
+
+
+def pieces(column, c):
+    """(first, last, log p of each step) of parts of the line on which cell c has one density each."""
+    ends = [*column.cells, len(column.starts)]
+    edges = []
+    for k in range(ends[c], ends[c + 1]):
+        lo, hi = column.starts[k], column.ends[k]
+        known = [i for i, _ in column.common if lo <= i <= hi]
+        edges += [lo, hi + 1, *known, *(i + 1 for i in known), *np.linspace(lo, hi + 1, 5).astype(np.int64).tolist()]
+    if c < column.n - 1:
+        edges.append(column.starts[ends[c + 1]])
+    for end, side, at in ((0, -1, column.starts[0]), (column.n - 1, 1, column.ends[-1] + 1)):
+        if c == end:
+            steps = np.geomspace(1, 60 * column._pieces.scale[int(side > 0)] + 1, 10**4)
+            edges += (at + side * steps.astype(np.int64)).tolist()
+    edges = np.unique(np.array(edges, np.float64))
+    first, last = edges[:-1], edges[1:] - 1
+    return first, last, column._pieces.log_p(np.floor((first + last) / 2))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_mass_of_numbers_sums_to_one_in_every_cell(name):
+    column = column_of(name)[0].columns[0]
+    for c in range(column.n):
+        first, last, log_p = pieces(column, c)
+        assert np.sum((last - first + 1) * np.exp(log_p)) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_drawn_by_their_density(name):
+    column = column_of(name)[0].columns[0]
+    for c in {0, column.n // 2, column.n - 1, column._pieces.owner[np.argmax(column.counts)]}:
+        first, last, log_p = pieces(column, c)
+        p = (last - first + 1) * np.exp(log_p)
+        drawn = column._pieces.draw(np.full(4000, c), np.random.RandomState(c))
+        assert np.isfinite(column._pieces.log_p(drawn)).all()
+        found = np.searchsorted(first, drawn, side="right") - 1
+        assert (drawn <= last[found]).all()
+        if np.sum(4000 * p > 5) > 1:
+            assert chi_square(found, p) > P_VALUE
+
+
+@pytest.mark.parametrize("name", [n for n in COLUMNS if not column_of(n)[0].columns[0].exact and n[:2] != "id"])
+def test_every_number_has_a_density(name):
+    column = column_of(name)[0].columns[0]
+    if column.kind == "date":
+        words = np.array(column.draw(np.arange(column.n), RNG), object)
+    else:
+        words = np.array(["0", "-3.7", "12345678901", "1e-9", "-2e250", "3e18", "40.5"], object)
+    values = column.find(words)
+    assert (values >= 0).all()
+    assert np.isfinite(column.log_density(words, values)).all()
+    assert column.find(np.array(["pink", "nan", "inf", "1_0"], object)).tolist() == [-1] * 4
+
+
+def test_frequent_numbers_keep_their_frequencies():
+    for name, at in (("whole number, mostly 0", "0"), ("whole number, heaps", "40")):
+        schema, cells = column_of(name)
+        share = np.mean(cells[:, 0] == at)
+        bits = schema.encode(["c=1, d", "beside"], cells, "it").bits
+        drawn = np.array(schema.decode(np.tile(bits, (5, 1)), 3), object)[:, 0]
+        assert np.mean(drawn == at) == pytest.approx(share, abs=0.002)
+
+
+def test_samples_cross_zero_only_where_the_training_rows_do():
+    for name, sign in (("whole number", 1), ("whole number, mostly 0", 1), ("whole number, negative", -1)):
+        column = column_of(name)[0].columns[0]
+        drawn = column._pieces.draw(RNG.randint(0, column.n, 10**5), RNG)
+        assert (sign * drawn >= 0).all()
+
+
+def test_times_stay_within_the_day():
+    column = column_of("date, time of day")[0].columns[0]
+    ends = np.array(column.draw(np.repeat([0, column.n - 1], 5000), RNG), object)
+    np.testing.assert_array_equal(column.find(ends), np.repeat([0, column.n - 1], 5000))
+
+
+def test_the_density_does_not_depend_on_the_cells():
+    """Of normal numbers, log p of the histogram of cells and the densities within them is near the entropy."""
+    x = np.random.RandomState(1).normal(0, 1, 20_000)
+    words = np.array([[f"{v:.3f}"] for v in x], object)
+    found = []
+    for cells in (2, 8, 32):
+        column = fit_number("x", "", words[:10_000, 0], False, cells)
+        test = words[10_000:, 0]
+        values = column.find(test)
+        share = np.bincount(column._pieces.owner, column.counts) / sum(column.counts)
+        found.append(float(np.mean(np.log(share[values]) + column.log_density(test, values))))
+    entropy = 0.5 * np.log(2 * np.pi * np.e)
+    np.testing.assert_allclose(found, -entropy, atol=0.03)
+
+
+def test_wide_tables_have_bounded_units():
+    rng = np.random.RandomState(2)
+    cells = np.array([[f"v{v}" for v in rng.randint(0, 60, 150)] for _ in range(800)], object)
+    schema = infer([f"c{i}" for i in range(150)], cells, None, "it")
+    assert sum(schema.sizes) == 150 * 6
+    assert np.all(schema.encode(schema.names, cells, "it").bits.sum(axis=1) <= 900)
+
+
+def test_unseen_texts():
+    schema, _ = column_of("category, holes")
+    names = ["c=1, d", "beside"]
+    strange = np.array([["pink", "z"], ["Gren", "a"], ["", "a"], ["grey", "b"]], object)
+    with pytest.raises(DarnError, match=r"'pink', 'Gren', 'grey' in column 'c=1, d'; 'z' in column 'beside'"):
+        schema.encode(names, strange, "it")
+    near = schema.decode(schema.encode(names, strange, "it", unseen="nearest").bits)
+    assert [r[0] for r in near[1:]] == ["green", "", "green"]
+    assert near[0][0] in ("red", "green", "blue")
+    with pytest.raises(DarnError, match="'z' in column 'beside'"):  # which has no missing values
+        schema.encode(names, strange, "it", unseen="missing")
+    gone = schema.encode(names, strange, "it", unseen="missing", holes=True)
+    np.testing.assert_array_equal(gone.unknown[:, :3], np.ones((4, 3), bool))
+    np.testing.assert_array_equal(gone.unknown[:, -1], [True, False, False, False])
+    ordered, _ = column_of("ordered category")
+    assert ordered.columns[0].nearest("7.4") == "7"
+    with pytest.raises(DarnError, match="'x' in column"):
+        column_of("whole number")[0].encode(names, np.array([["x", "a"]], object), "it", unseen="nearest")
+
+
+def test_refusals():
+    names, cells = ["c", "d"], np.array([[f"w{i % 30}", f"{i}.5"] for i in range(100)], object)
+    for kinds, said in (
+        ({"c": "number"}, "'w0', 'w1', .* where numbers are expected"),
+        ({"c": "boolean"}, "30 different values"),
+        ({"c": "date"}, "no date"),
+        ({"c": "colour"}, "choose one of auto, category"),
+        ({"e": "number"}, "no column named 'e'"),
+    ):
+        with pytest.raises(DarnError, match=said):
+            infer(names, cells, None, "it", kinds=kinds)
+    with pytest.raises(DarnError, match="nothing is left to model"):
+        infer(["c"], cells[:, :1], None, "it", kinds={"c": "id"})
