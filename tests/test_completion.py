@@ -213,4 +213,4 @@ def test_weights_too_large_for_finite_probabilities():
     wild = jax.tree.map(lambda w: np.full_like(w, 1e38), model)
     x, mask = np.zeros((2, model.n_x)), np.ones((2, model.n_x), bool)
     with pytest.raises(DarnError, match="not finite"):
-        completion._by_states(wild, x, mask, None, 2, 0)
+        list(completion._by_states(wild, [(x, mask, None)], 2 * 2**model.n_x, 2, 0, None))

@@ -132,18 +132,28 @@ def cuts(*arrays, size):
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_results_are_the_same_in_any_parts(size):
-    options = {"n_samples": 20, "repeats": 2, "seed": 3}
-    for method, whole in (
-        ("exact", likelihood.exact(MODEL, X)),
-        ("importance", likelihood.importance(MODEL, X, **options)),
+    fixed, settled = {"n_samples": 20, "repeats": 2, "seed": 3}, {"precision": 0.1, "seed": 3}
+    density = np.random.default_rng(1).normal(size=len(X))
+    for method, more, whole in (
+        ("exact", {}, likelihood.exact(MODEL, X)),
+        ("importance", fixed, likelihood.importance(MODEL, X, **fixed)),
+        ("importance", settled, likelihood.importance(MODEL, X, **settled)),
     ):
-        more = options if method == "importance" else {}
-        running, found = Running(method, more.get("n_samples", 0), more.get("repeats", 0)), []
-        for scores in likelihood.score_parts(MODEL, cuts(X, None, size=size), len(X), method=method, **more):
-            running.add(scores)
-            found.append(scores.log_p)
-        np.testing.assert_array_equal(np.concatenate(found), whole.log_p)
-        assert running.summary().summary() == whole.summary()
+        sums = []
+        for added in (None, density):
+            running, found = Running(method, more.get("n_samples"), more.get("repeats", 0)), []
+            given = cuts(X, None, added, size=size)
+            for scores in likelihood.score_parts(MODEL, given, len(X), method=method, **more):
+                running.add(scores)
+                found.append(scores.log_p)
+            np.testing.assert_array_equal(np.concatenate(found), whole.log_p + (0 if added is None else added))
+            sums.append(running.summary().summary())
+        assert sums[0] == whole.summary()
+        assert sums[1]["log_density"] == pytest.approx(density.mean())
+        for name in ("nll", "bound"):
+            assert sums[1][name] == pytest.approx(sums[0][name] - density.mean(), rel=1e-5)
+        for s, value in sums[0].get("nll_at", {}).items():
+            assert sums[1]["nll_at"][s] == pytest.approx(value - density.mean(), rel=1e-5)
     codes = list(sampling.encode_parts(MODEL, cuts(X, None, size=size), len(X), seed=1))
     same(jax.tree.map(lambda *v: np.concatenate(v), *codes), sampling.encode(MODEL, X, seed=1))
     drawn = list(sampling.sample_parts(MODEL, 50, seed=2, chunk=size))
@@ -190,7 +200,8 @@ def test_memory_does_not_grow_with_the_rows():
 
     def score(n):
         running = Running("exact")
-        for part in likelihood.score_parts(model, virtual(n), n, method="exact"):
+        given = ((*part, None) for part in virtual(n))
+        for part in likelihood.score_parts(model, given, n, method="exact"):
             running.add(part)
 
     def encode(n):
