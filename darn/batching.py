@@ -1,20 +1,26 @@
 """Work over many rows in bounded memory: chunks of one size, padding, a key for every row."""
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Integer, Key, PRNGKeyArray
 
 # Floats of the widest array of a program, where nothing better is known: a gigabyte.
 FLOATS = 1 << 28
+KEYS = 1 << 32  # different keys for rows
 
 
-def row_keys(key: PRNGKeyArray, start: int | Int[Array, ""], count: int) -> Key[Array, " count"]:
-    """A key for every row, a function of the row's number alone: no chunk size can change a result."""
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(start + jnp.arange(count))
+def row_keys(key: PRNGKeyArray, start: int | np.integer | Integer[Array, ""], count: int) -> Key[Array, " count"]:
+    """A key for every row, a function of the row's number alone: no chunk size can change a result.
+
+    After `KEYS` rows, the keys begin again.
+    """
+    first = jnp.asarray(start % KEYS if isinstance(start, int) else start, jnp.uint32)
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(count, dtype=jnp.uint32))
 
 
 def rows_within(row_floats: int, n: int, most: int, floats: int = FLOATS) -> int:
@@ -48,6 +54,73 @@ def cut(rows: Any, start: int, count: int, size: int, axis: int = 0) -> Any:
     return jax.tree.map(one, rows)
 
 
+def recut(parts: Iterable[Any], size: int) -> Iterator[Any]:
+    """The same rows in parts of `size`, the last one shorter.
+
+    Args:
+        parts: pytrees of arrays (or None), with equal numbers of rows within each part.
+        size: rows in a part.
+
+    Yields:
+        The parts; a part that has the right size already is passed on without a copy.
+    """
+    held, count = [], 0
+    for part in parts:
+        length = len(jax.tree.leaves(part)[0])
+        done = 0
+        while done < length:
+            here = min(size - count, length - done)
+            held.append(part if here == length else jax.tree.map(operator.itemgetter(slice(done, done + here)), part))
+            count, done = count + here, done + here
+            if count == size:
+                yield join(held)
+                held, count = [], 0
+    if held:
+        yield join(held)
+
+
+def join(parts: list[Any], axis: int = 0) -> Any:
+    """One pytree of the rows of several."""
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *v: np.concatenate(v, axis=axis), *parts)
+
+
+def stream_rows(
+    f: Callable[..., Any],
+    at_once: int,
+    parts: Iterable[tuple],
+    *,
+    out_axis: int = 0,
+    numbered: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Any]:
+    """Applies f to rows that come in parts, `at_once` at a time, and never holds more than a few results.
+
+    The calls, and so the results, do not depend on how the rows are divided into parts.
+
+    Args:
+        f: called as f(*rows), or as f(start, *rows) if `numbered`, with `at_once` rows of everything in a part.
+            Returns a pytree of arrays with one row for each of them. While it computes, the previous results are
+            fetched.
+        at_once: rows per call, see `rows_within`; the last call is padded by repeating the last row.
+        parts: tuples of arrays with equal numbers of rows, pytrees of them, or None.
+        out_axis: the axis of the rows in the results; in `parts` it is the first.
+        numbered: whether f is also given the number of the first row, uint32 as the keys count them.
+        progress: called with the number of rows done after each call.
+
+    Yields:
+        The results of each call as NumPy arrays, without the padding.
+    """
+
+    def pieces():
+        start = 0
+        for rows in recut(parts, at_once):
+            count = len(jax.tree.leaves(rows)[0])
+            yield start, count, cut(rows, 0, count, at_once)
+            start += count
+
+    return _in_turn(f, pieces(), out_axis, numbered, progress)
+
+
 def map_rows(
     f: Callable[..., Any],
     n: int,
@@ -57,12 +130,10 @@ def map_rows(
     numbered: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Any:
-    """Applies f to n > 0 rows, `at_once` at a time.
+    """Applies f to n > 0 rows in memory, `at_once` at a time.
 
     Args:
-        f: called as f(*parts), or as f(start, *parts) if `numbered`, with `at_once` rows of everything in `rows`.
-            Returns a pytree of arrays with one row for each of them. While it computes, the previous results are
-            fetched.
+        f: as for `stream_rows`.
         n: the number of rows.
         at_once: rows per call, see `rows_within`.
         *rows: arrays with n rows each, pytrees of them, or None.
@@ -73,23 +144,31 @@ def map_rows(
     Returns:
         The results as NumPy arrays with n rows.
     """
-    results, last = [], None
+    pieces = ((start, count, cut(rows, start, count, at_once)) for start, count in chunks(n, at_once))
+    results = list(_in_turn(f, pieces, out_axis, numbered, progress))
+    if not results:
+        raise ValueError("there are no rows to work on")
+    return join(results, out_axis)
+
+
+def _in_turn(f, pieces: Iterable[tuple[int, int, tuple]], out_axis: int, numbered: bool, progress) -> Iterator[Any]:
+    """The results of f for (first row, number of rows, padded rows), each fetched while the next is computed."""
 
     def fetch(found, count):
-        results.append(jax.tree.map(lambda v: _sliced(v, out_axis, 0, count), jax.device_get(found)))
+        here = jax.tree.map(lambda v: _sliced(v, out_axis, 0, count), jax.device_get(found))
         if progress is not None:
             progress(count)
+        return here
 
-    for start, count in chunks(n, at_once):
-        parts = cut(rows, start, count, at_once)
-        found = f(start, *parts) if numbered else f(*parts)
+    last = None
+    for start, count, rows in pieces:
+        # As the keys count: a number that fits into 32 bits.
+        found = f(np.uint32(start % KEYS), *rows) if numbered else f(*rows)
         if last is not None:
-            fetch(*last)
+            yield fetch(*last)
         last = found, count
-    if last is None:
-        raise ValueError("there are no rows to work on")
-    fetch(*last)
-    return results[0] if len(results) == 1 else jax.tree.map(lambda *v: np.concatenate(v, axis=out_axis), *results)
+    if last is not None:
+        yield fetch(*last)
 
 
 def _sliced(v, axis: int, start: int, stop: int):

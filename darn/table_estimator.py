@@ -113,7 +113,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         form, cells = data.read_frame(X)
         rows = self.schema_.encode(form.names, cells, "the frame", unseen=self.unseen)
         found = likelihood.evaluate(self.model_, rows.bits, n_samples=self.n_samples, repeats=1)
-        return found.with_density(rows.log_density).log_p.astype(np.float64)
+        return found.log_p.astype(np.float64) + rows.log_density
 
     def score(self, X, y=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """The mean log-probability of the rows, in nats."""

@@ -373,7 +373,7 @@ def test_no_memory(run, capsys, monkeypatch):
     def greedy(*_, **__):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\nmore lines")
 
-    monkeypatch.setattr(sampling, "sample", greedy)
+    monkeypatch.setattr(sampling, "sample_parts", greedy)
     assert "out of memory" in refused(capsys, "sample", run, "--out", "a.npy")
 
 
@@ -481,7 +481,7 @@ def test_the_data_are_read_once(case, tmp_path, capsys, monkeypatch):
     if case == "encode":
         ok(capsys, "train", "own.csv", *QUICK, "--n_h", "2", "--epochs", "1", "--out", "coded")
     reads = []
-    for name in ("load", "load_rows"):
+    for name in ("load", "load_rows", "open_rows"):
         real = getattr(data, name)
         monkeypatch.setattr(data, name, lambda *a, real=real, **k: reads.append(str(a[0])) or real(*a, **k))
     ok(capsys, *READS[case])

@@ -159,7 +159,7 @@ def round_trip(path, folder, columns=AUTO):
     """The bytes that come back when a table's own bits do."""
     schema = data.load(path, columns=columns).schema if columns else None
     given = data.open_source(str(path), None, None, None, schema)
-    parts = list(given.parts)
+    parts = list(given.bits())
     notes = json.loads(json.dumps(given.notes))
     n = parts[0].shape[1]
     out = str(folder / "back.csv")
@@ -255,7 +255,7 @@ def test_random_tables_come_back_byte_for_byte(seed, tmp_path):
     schema = data.load(path, columns=categories).schema
     given = data.open_source(str(path), None, None, None, schema, ",")
     data.restore(
-        str(tmp_path / "b.csv"), iter([(0, np.concatenate(list(given.parts)))]), 40, 0, given.notes, None, schema
+        str(tmp_path / "b.csv"), iter([(0, np.concatenate(list(given.bits())))]), 40, 0, given.notes, None, schema
     )
     assert (tmp_path / "b.csv").read_bytes() == path.read_bytes()
 

@@ -13,6 +13,8 @@ from darn.errors import DarnError
 from darn.jsonable import FieldError
 from darn.runs.fields import fields_of, join_texts, parse_field, placeholder, show_field
 
+BAR = {"unit": " rows", "disable": None}  # a progress bar with the time left, on a terminal only
+
 # argparse, not tyro: fields have their own notation ('80x12', '8/4/32'), and every error is one sentence.
 
 

@@ -1,9 +1,10 @@
 """The commands `compress`, `decompress` and `inspect`."""
 
-import io
 import math
 import os
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def compress(args) -> None:
     held: list = []  # the first rows, to measure the cost of rounding
 
     def watched():
-        for part in given.parts:
+        for part in given.bits():
             if not held:
                 held.append(part[:512])
             yield part
@@ -70,24 +71,21 @@ def compress(args) -> None:
 
 def _trained(args, source: str):
     """A model trained for these rows, its bytes, the rows, and facts to report about it."""
-    import numpy as np
-
-    from darn.data import RowSource, open_source
+    from darn.data import open_source
     from darn.runs import two_part
 
     given = open_source(source, None, None, args.split, None, args.delimiter)
-    parts = list(given.parts)
-    if not parts:
+    if not given.rows:
         raise DarnError(f"{source} has no rows to train on")
-    x = np.concatenate(parts)
-    found = two_part.train_for(x, progress=not args.quiet and sys.stderr.isatty())
+    some = two_part.sample_of(given.bits(), given.rows, given.n)
+    found = two_part.train_for(some, given.rows, progress=not args.quiet and sys.stderr.isatty())
     extra = {
         "trained": found.name,
         "grid": found.grid,
         "candidates": found.tried,
-        "general_compressor": two_part.general(x),
+        "general_compressor": two_part.general(given.bits()),
     }
-    return found.model, found.inside, RowSource(len(x), [x], given.notes, given.about), extra
+    return found.model, found.inside, given, extra
 
 
 def decompress(args) -> None:
@@ -169,7 +167,10 @@ def _check_output(target: str, *inputs: str) -> None:
 
 def _open(path: str):
     if path == "-":
-        return io.BytesIO(sys.stdin.buffer.read())
+        held = tempfile.TemporaryFile()  # noqa: SIM115, closed by the caller
+        shutil.copyfileobj(sys.stdin.buffer, held, 1 << 20)
+        held.seek(0)
+        return held
     return open_input(path)
 
 

@@ -1,6 +1,9 @@
 """The commands `complete` and `models`."""
 
-from darn.cli._base import Commands, add_delimiter, add_unseen, at_least_one, check_seed, say, use_device
+import math
+from collections import deque
+
+from darn.cli._base import BAR, Commands, add_delimiter, add_unseen, at_least_one, check_seed, say, use_device
 from darn.errors import DarnError
 
 
@@ -30,9 +33,10 @@ def complete(args) -> None:
     if args.hide is None and args.data is None:
         raise DarnError("nothing is missing: give a file with missing values, or hide a part of rows with --hide lower")
     use_device(args)
-    import numpy as np
+    from tqdm import tqdm
 
     from darn.inference import completion
+    from darn.inference.summary import Moments
     from darn.runs import holes
     from darn.runs.folder import load
 
@@ -43,40 +47,56 @@ def complete(args) -> None:
         given = holes.read(run, args.data, args.every, args.delimiter, args.unseen)
     else:
         given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter, args.unseen)
-    x, mask, context = given.x, given.mask, given.context
-    holed = mask.any(axis=1)  # complete rows are copied unchanged
-    if not holed.any():
+    known, missing = given.survey(run)
+    if not known.rows:
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
-    side = None if context is None else context[holed]
-    found = completion.complete(run.model, x[holed], mask[holed], n=args.n, context=side, **options)
-    filled = np.repeat(np.where(mask, 0, x).astype(found.x.dtype)[:, None], args.n, axis=1)
-    filled[holed] = found.x
-    fraction = float(mask[holed].mean())
-    facts |= {"rows": len(x), "rows_with_holes": int(holed.sum()), "method": found.method, "missing": fraction}
-    facts["ess"] = None if found.ess is None else {"mean": float(found.ess.mean()), "min": float(found.ess.min())}
-    how_many = f"{args.n} completion{'s' * (args.n > 1)} of {holed.sum():,} rows"
-    lines = [f"{how_many} with missing values, {fraction:.0%} of their units missing ({found.method})"]
-    if found.ess is not None:
-        lines[0] += f"; effective sample size {found.ess.mean():.1f} of {args.samples} (least {found.ess.min():.1f})"
+    method = "importance" if known.how == "importance" else "exact"
+    ess, least = Moments(), math.inf
+
+    with tqdm(total=known.rows, **BAR, desc="completing") as bar:
+
+        def filled():
+            nonlocal least
+            for part, x, sizes in holes.completed(run, given, known, args.n, progress=bar.update, **options):
+                if sizes is not None:
+                    ess.add(sizes)
+                    least = min(least, float(sizes.min()))
+                yield part, x
+
+        if args.out:
+            holes.write(run, args.out, filled(), given, args.n, args.seed)
+        else:
+            deque(filled(), maxlen=0)
+    fraction = missing / (known.rows * run.model.n_x)
+    facts |= {"rows": given.rows, "rows_with_holes": known.rows, "method": method, "missing": fraction}
+    facts["ess"] = {"mean": float(ess.mean), "min": least} if ess.count else None
+    how_many = f"{args.n} completion{'s' * (args.n > 1)} of {known.rows:,} rows"
+    lines = [f"{how_many} with missing values, {fraction:.0%} of their units missing ({method})"]
+    if ess.count:
+        lines[0] += f"; effective sample size {ess.mean:.1f} of {args.samples} (least {least:.1f})"
     if args.hide is not None:
-        scored = {"this model": completion.conditional(run.model, x, mask, context=context, **options)}
-        if args.baselines and context is None:
+        scored = {"this model": run.model}
+        if args.baselines and not run.model.n_context:
             from darn.runs.baselines import best_mixture
 
             splits = run.splits()
             k, mixture = best_mixture(splits.train.unpack(), splits.valid.unpack())
-            scored[f"mixture of {k} Bernoullis"] = completion.conditional(mixture, x, mask, **options)
+            scored[f"mixture of {k} Bernoullis"] = mixture
         facts["log_p_missing"] = {}
-        for name, s in scored.items():
-            half = 1.96 * float(np.std(s.log_p)) / len(x) ** 0.5
-            facts["log_p_missing"][name] = {"mean": float(s.log_p.mean()), "rows_ci95": half, "method": s.method}
-            mean = f"{s.log_p.mean():9.3f} nats ± {half:.2f}"
-            lines.append(f"  log p(missing | observed) {mean} over rows ({s.method}): {name}")
-    if given.table is not None:
-        facts["delimiter"] = given.table.layout.delimiter
-        lines.append(f"  read with cells {given.table.layout.described}")
+        for name, model in scored.items():
+            log_p, how = Moments(), ""
+            seen = completion.survey(model, (mask for _, mask, _ in given.given()))
+            with tqdm(total=seen.rows, **BAR, desc="scoring") as bar:
+                for part in completion.conditional_parts(model, given.given, seen, progress=bar.update, **options):
+                    log_p.add(part.log_p)
+                    how = part.method
+            mean, half = float(log_p.mean), 1.96 * float(log_p.std()) / log_p.count**0.5
+            facts["log_p_missing"][name] = {"mean": mean, "rows_ci95": half, "method": how}
+            lines.append(f"  log p(missing | observed) {mean:9.3f} nats ± {half:.2f} over rows ({how}): {name}")
+    if given.layout is not None:
+        facts["delimiter"] = given.layout.delimiter
+        lines.append(f"  read with cells {given.layout.described}")
     if args.out:
-        holes.write(run, args.out, filled, given, args.seed)
         facts["out"] = args.out
         lines.append(f"in {args.out}")
     say(args, facts, *lines)

@@ -1,15 +1,16 @@
 """The command `eval`."""
 
+import contextlib
 import time
 
-from darn.cli._base import Commands, add_precision, add_unseen, at_least_one, precision_of, say, use_device
+from darn.cli._base import BAR, Commands, add_precision, add_unseen, at_least_one, precision_of, say, use_device
 from darn.errors import DarnError
 
 
 def evaluate(args) -> None:
     at_least_one(args, "every")
     precision_of(args)
-    from darn.data import TABLES, check_output, write_table
+    from darn.data import TABLES, check_output, open_table
 
     check_output(args.per_row, TABLES)
     stored = _quick(args) if args.quick else None
@@ -18,26 +19,31 @@ def evaluate(args) -> None:
 
     from darn import data
     from darn.inference import likelihood
+    from darn.inference.summary import Running
     from darn.paper import rbm
     from darn.runs import provenance
-    from darn.runs.folder import load, scored_rows
+    from darn.runs.folder import load
 
     if rbm.is_rbm(args.model):
         return _evaluate_rbm(args, stored)
     run = load(args.model)
-    rows = run.rows(args.data, args.split, unseen=args.unseen).take(slice(None, None, args.every))
-    x, context = scored_rows(rows)
+    rows = run.open(args.data, args.split, unseen=args.unseen).every(args.every)
     own = args.data in (None, run.recipe.data.source)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
     method = likelihood.method_for(run.model) if args.method == "auto" else args.method
     precision = precision_of(args) if method == "importance" else {}
-    passes = len(x) * precision.get("repeats", 1)
+    repeats = precision.get("repeats", 1)
+    running = Running(method, precision.get("n_samples"), repeats)
     began = time.monotonic()
-    with tqdm(total=passes, desc="scoring", unit=" rows", disable=None) as bar:
-        options = {"context": context, "progress": bar.update}
-        if method == "importance":
-            options |= precision | {"seed": args.seed}
-        found = getattr(likelihood, method)(run.model, x, **options).with_density(rows.log_density)
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=rows.rows * repeats, **BAR, desc="scoring"))
+        write = stack.enter_context(open_table(args.per_row, rows.rows, ["log_p"])) if args.per_row else None
+        options = {"method": method, "seed": args.seed, "progress": bar.update, **precision}
+        for part in likelihood.score_parts(run.model, rows.scored(), rows.rows, **options):
+            running.add(part)
+            if write is not None:
+                write(part.log_p)
+    found = running.summary()
     comparable = own and split == "test" and args.every == 1
     facts = {
         "model": str(args.model),
@@ -54,12 +60,8 @@ def evaluate(args) -> None:
         "command": provenance.command(),
         "seed": args.seed,
     }
-    if rows.log_density is not None:
-        facts["log_density"] = float(rows.log_density.mean())
     if args.baselines:
-        facts["baselines"] = {k: v - facts.get("log_density", 0.0) for k, v in _baselines(run, x).items()}
-    if args.per_row:
-        write_table(args.per_row, found.log_p, ["log_p"])
+        facts["baselines"] = _baselines(run, rows)
     if stored is not None:
         facts["stored"] = stored
     say(args, facts, *_eval_lines(facts, found))
@@ -96,18 +98,24 @@ def _quick(args) -> dict | None:
     return stored
 
 
-def _baselines(run, x) -> dict[str, float]:
+def _baselines(run, rows) -> dict[str, float]:
     from darn.inference import likelihood
+    from darn.inference.summary import Running
     from darn.runs import baselines
 
     splits = run.splits()
     train, valid = splits.train.unpack(), splits.valid.unpack()
     sizes = (10, 20, 50, 100, 200) if len(train) >= 10 else (1, 2, 5)
     k, mixture = baselines.best_mixture(train, valid, sizes)
-    return {
-        "independent Bernoulli": likelihood.exact(baselines.independent(train), x).nll,
-        f"mixture of {k} Bernoullis": likelihood.exact(mixture, x).nll,
-    }
+
+    def nll(model) -> float:
+        running = Running("exact")
+        bits = ((x, None, density) for x, _, density in rows.scored())
+        for part in likelihood.score_parts(model, bits, rows.rows, method="exact"):
+            running.add(part)
+        return running.summary().nll
+
+    return {"independent Bernoulli": nll(baselines.independent(train)), f"mixture of {k} Bernoullis": nll(mixture)}
 
 
 def _eval_lines(facts, found):
@@ -117,15 +125,15 @@ def _eval_lines(facts, found):
     if found.method == "exact":
         yield f"  -log p   {found.nll:10.3f} nats  exact sum{among}"
     else:
-        how = f"{found.n_samples:,} samples " + ("a row" if found.drawn is not None else f"x {found.repeats}")
+        how = f"{found.n_samples:,} samples " + ("a row" if found.least_drawn is not None else f"x {found.repeats}")
         yield f"  -log p   {found.nll:10.3f} nats  ± {found.nll_ci95:.3f} (95%, importance sampling, {how}){among}"
         if found.at:
             yield "  at       " + ", ".join(f"S={s:,}: {v:.3f}" for s, v in found.at.items())
-        yield f"  ESS      {found.ess.mean():10.1f} of {found.n_samples:,} samples (least {found.ess.min():.1f})"
+        yield f"  ESS      {found.ess_mean:10.1f} of {found.n_samples:,} samples (least {found.ess_min:.1f})"
         if found.unsettled:
             yield f"  rows that need more samples than the limit, their -log p perhaps too high: {found.unsettled:,}"
     yield f"  bound    {found.bound:10.3f} nats  expected description length, an upper bound on -log p"
-    if (density := facts.get("log_density")) is not None:
+    if (density := found.log_density) is not None:
         cells = f"{found.nll + density:.3f} nats choose cells"
         yield f"  numbers  {-density:10.3f} nats of -log p are the densities of numbers within their cells; {cells}"
     if facts["paper_nll"] is not None:

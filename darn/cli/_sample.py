@@ -1,14 +1,17 @@
 """The commands `sample` and `encode`."""
 
+import contextlib
 import sys
 import time
+from typing import Any
 
-from darn.cli._base import Commands, add_delimiter, add_unseen, check_different, check_seed, say, use_device
+from darn.cli._base import BAR, Commands, add_delimiter, add_unseen, check_different, check_seed, say, use_device
+from darn.cli._cost import check_cost
 from darn.errors import DarnError
 
 
 def sample(args) -> None:
-    from darn.data import ARCHIVES, PICTURES, TABLES, check_output, write_arrays, write_rows, write_table, write_words
+    from darn.data import ARCHIVES, PICTURES, TABLES, check_output, open_archive, open_table, open_visible, open_words
 
     check_output(args.out, PICTURES, args.model)
     check_output(args.log_prob, TABLES, args.model)
@@ -21,58 +24,83 @@ def sample(args) -> None:
     if args.n < least:
         raise DarnError(f"-n must be at least {least}, not {args.n}")
     check_seed(args)
+    if args.sparse and args.log_prob:
+        raise DarnError("--sparse counts additions and scores nothing: leave out --log-prob, or --sparse")
     use_device(args)
-    from darn.inference import sampling
+    from tqdm import tqdm
+
+    from darn.batching import chunks
+    from darn.inference import sampling, sparse
+    from darn.inference.summary import Moments
     from darn.runs import synthetic
     from darn.runs.folder import load
 
     run = load(args.model)
-    context = _label_context(run, args.label, args.n)
-    cost = {}
-    if args.sparse:
-        found, cost = _sparse(run.model, args, context)
-    else:
-        found = sampling.sample(run.model, args.n, seed=args.seed, context=context, log_prob=bool(args.log_prob))
-    facts = {"rows": args.n, "seed": args.seed, "out": args.out} | cost
-    if found.log_p is not None:
-        write_table(args.log_prob, found.log_p, ["log_p"])
-    if args.hidden:
-        write_arrays(args.hidden, {f"h{k + 1}": y for k, y in enumerate(found.h)})
+    contexts = _label_contexts(run, args.label)
+    layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
+    words = run.schema is not None and ending == "csv"
+    more = {} if args.sparse else {"log_prob": bool(args.log_prob)}
+    draw: Any = sparse.sample_parts if args.sparse else sampling.sample_parts
+
+    def drawn(n: int, **options):
+        given = None if contexts is None else (((), contexts(*c)) for c in chunks(n, sampling.CHUNK))
+        return draw(run.model, n, given, seed=args.seed, **more, **options)
+
+    check_cost(args, run.model, ending, lambda n: list(drawn(n)))
+    log_p, additions, active, copies = Moments(), 0, 0, synthetic.Copies(run) if words else None
+    began = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=args.n, **BAR, desc="sampling"))
+        write_log_p = stack.enter_context(open_table(args.log_prob, args.n, ["log_p"])) if args.log_prob else None
+        write_h = stack.enter_context(open_archive(args.hidden, args.n, layers)) if args.hidden else None
+
+        def rows():
+            nonlocal additions, active
+            done = 0
+            for part in drawn(args.n, progress=bar.update):
+                if write_log_p is not None:
+                    write_log_p(part.log_p)
+                    log_p.add(part.log_p)
+                if write_h is not None:
+                    write_h(part.h)
+                if args.sparse:
+                    additions += int(part.additions.sum())
+                    active += sum(int(y.sum()) for y in part.h)
+                if copies is not None:
+                    copies.add(part.x)
+                yield part.x, None if contexts is None else contexts(done, len(part.x))
+                done += len(part.x)
+
+        if words:
+            names, texts = synthetic.table(run, rows(), seed=args.seed)
+            write: Any = stack.enter_context(open_words(args.out, names))
+        else:
+            texts = (x for x, _ in rows())
+            how = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
+            write = stack.enter_context(open_visible(args.out, args.n, **how))
+        for part in texts:
+            write(part)
+    seconds = time.perf_counter() - began
+    facts = {"rows": args.n, "seed": args.seed, "out": args.out}
     lines = [] if args.csv else [f"{args.n:,} samples in {args.out}"]
-    if run.schema is not None and ending == "csv":
-        names, rows = synthetic.table(run, found.x, context, seed=args.seed)
-        write_words(args.out, names, rows)
-        copies = facts["copies"] = synthetic.copies(run, found.x)
-        lines += [synthetic.sentence(copies)] if copies else []
-    else:
-        write_rows(args.out, found.x, shape=run.shape, columns=run.columns)
-    if found.log_p is not None:
-        facts["mean_log_p"] = float(found.log_p.mean()) if args.n else None
-    if cost:
-        each = f"{cost['additions']:,.0f} weight additions and {cost['active']:.1f} active hidden units per sample"
-        lines.append(f"{cost['samples_per_s']:,.0f} samples/s; {each}")
+    if copies is not None:
+        found = facts["copies"] = copies.found()
+        lines += [synthetic.sentence(found)] if found else []
+    if args.log_prob:
+        facts["mean_log_p"] = float(log_p.mean) if args.n else None
+    if args.sparse:
+        each = max(args.n, 1)
+        facts |= {"samples_per_s": args.n / seconds, "additions": additions / each, "active": active / each}
+        counted = f"{additions / each:,.0f} weight additions and {active / each:.1f} active hidden units per sample"
+        lines.append(f"{args.n / seconds:,.0f} samples/s; {counted}")
     if args.csv:  # standard output has the rows, and nothing else
         print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
     else:
         say(args, facts, *lines)
 
 
-def _sparse(model, args, context):
-    """Samples of the sparse sampler, their counted additions, and the time taken once it is compiled."""
-    from darn.inference import sampling, sparse
-
-    if args.log_prob:
-        raise DarnError("--sparse counts additions and scores nothing: leave out --log-prob, or --sparse")
-    sparse.sample(model, min(args.n, sampling.CHUNK), seed=args.seed, context=context)
-    began = time.perf_counter()
-    x, h, additions = sparse.sample(model, args.n, seed=args.seed, context=context)
-    seconds = time.perf_counter() - began
-    active, rows = sum(int(y.sum()) for y in h), max(args.n, 1)
-    cost = {"samples_per_s": args.n / seconds, "additions": additions.sum() / rows, "active": active / rows}
-    return sampling.Samples(x, h, None), cost
-
-
-def _label_context(run, label: str | None, n: int):
+def _label_contexts(run, label: str | None):
+    """A function from (first row, number of rows) to their contexts; None for a model without one."""
     import numpy as np
 
     classes = list(run.about.data.classes or ())
@@ -84,12 +112,17 @@ def _label_context(run, label: str | None, n: int):
         return None
     if label is not None and label not in classes:
         raise DarnError(f"there is no class {label!r}: choose one of {', '.join(classes)}")
-    chosen = np.arange(n) % len(classes) if label is None else np.full(n, classes.index(label))
-    return np.eye(len(classes), dtype=np.float32)[chosen]
+
+    def contexts(start: int, count: int):
+        every = np.arange(start, start + count) % len(classes)
+        chosen = every if label is None else np.full(count, classes.index(label))
+        return np.eye(len(classes), dtype=np.float32)[chosen]
+
+    return contexts
 
 
 def encode(args) -> None:
-    from darn.data import PICTURES, TABLES, check_output, write_rows, write_table
+    from darn.data import PICTURES, TABLES, check_output, open_table, open_visible
 
     check_output(args.out, TABLES, args.data, args.model)
     check_output(args.reconstruct, PICTURES, args.data, args.model)
@@ -97,26 +130,36 @@ def encode(args) -> None:
     check_seed(args)
     use_device(args)
     import numpy as np
+    from tqdm import tqdm
 
+    from darn.batching import recut
     from darn.inference import code as codes
     from darn.inference import sampling
-    from darn.runs.folder import load, scored_rows
+    from darn.runs.folder import load
 
     run = load(args.model)
     if not run.model.n_layers:
         raise DarnError(
             "this model has no stochastic hidden layer (it was trained with --n_h ''), so rows have no code"
         )
-    x, context = scored_rows(run.rows(args.data, args.split, delimiter=args.delimiter, unseen=args.unseen))
-    code = sampling.encode(run.model, x, context=context, seed=args.seed)
+    rows = run.open(args.data, args.split, delimiter=args.delimiter, unseen=args.unseen)
     header = [f"h{l + 1}_{j + 1}" for l, n in enumerate(run.model.n_h) for j in range(n)]
-    write_table(args.out, np.concatenate(code.q if args.probabilities else code.h, axis=1), header)
-    if args.reconstruct:
-        write_rows(args.reconstruct, code.x, shape=run.shape, columns=run.columns)
-    facts = {"rows": len(x), "layers": list(run.model.n_h), "out": args.out}
-    use = codes.measure(run.model, x, context)
+    back = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=rows.rows, **BAR, desc="encoding"))
+        write = stack.enter_context(open_table(args.out, rows.rows, header))
+        write_back = None
+        if args.reconstruct:
+            write_back = stack.enter_context(open_visible(args.reconstruct, rows.rows, **back))
+        options = {"seed": args.seed, "progress": bar.update}
+        for code in sampling.encode_parts(run.model, rows.parts(), rows.rows, **options):
+            write(np.concatenate(code.q if args.probabilities else code.h, axis=1))
+            if write_back is not None:
+                write_back(code.x)
+    facts = {"rows": rows.rows, "layers": list(run.model.n_h), "out": args.out}
+    use = codes.measure(run.model, *next(recut(rows.parts(), codes.ROWS)))
     facts["idle"] = use is not None and use.idle
-    say(args, facts, f"{len(x):,} codes of {sum(run.model.n_h)} units in {args.out}")
+    say(args, facts, f"{rows.rows:,} codes of {sum(run.model.n_h)} units in {args.out}")
     if use is not None and use.idle:
         print(f"darn: {use.warning}", file=sys.stderr)
 
@@ -138,6 +181,7 @@ def register(add: Commands) -> None:
     p.add_argument("--hidden", metavar="OUT.npz", help="write the hidden layers h1, h2, ...")
     p.add_argument("--label", help="for a model trained with --labels: the class to draw")
     p.add_argument("--sparse", action="store_true", help="fDARN's sampler, which counts its additions")
+    p.add_argument("--large", action="store_true", help="even if it takes more than a day, or more than 100 GB")
     add.computing(p)
 
     p = add.command(

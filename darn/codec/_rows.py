@@ -12,6 +12,7 @@ from typing import BinaryIO
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from darn.batching import recut
 from darn.codec import _blocks
 from darn.codec._bytes import MalformedError
 from darn.codec._container import Block, End, Head, block_bytes, read_blocks, read_head
@@ -102,7 +103,8 @@ class RowCodec:
             start, x = item
             return len(x), *_blocks.encode(codec, x, None if mask is None else mask(start, start + len(x)))
 
-        blocks = _recut(parts, _blocks.rows_per_block(self.model.n_x))
+        per_block = _blocks.rows_per_block(self.model.n_x)
+        blocks = ((i * per_block, x) for i, x in enumerate(recut(parts, per_block)))
         for count, data, found, without in self._in_order(encode, blocks):
             block = block_bytes(count, data)
             file.write(block)
@@ -187,22 +189,6 @@ class RowCodec:
             finally:
                 for future in waiting:
                     future.cancel()
-
-
-def _recut(parts: Iterable[np.ndarray], size: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (number of the first row, rows): the same rows in parts of `size`."""
-    held: list[np.ndarray] = []
-    start = count = 0
-    for part in parts:
-        while len(part):
-            held.append(part[: size - count])
-            count += len(held[-1])
-            part = part[len(held[-1]) :]
-            if count == size:
-                yield start, np.concatenate(held)
-                held, start, count = [], start + size, 0
-    if held:
-        yield start, np.concatenate(held)
 
 
 def compress(model: Stack, X, *, batch: int = BATCH, workers: int | None = None) -> bytes:

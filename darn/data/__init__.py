@@ -1,6 +1,6 @@
 """Binary data: the published sets by name, and the user's own tables, arrays and images by path."""
 
-from darn.data._arrays import read_array as read_array
+from darn.data._arrays import open_arrays_parts as open_arrays_parts
 from darn.data._atari import GAMES as GAMES
 from darn.data._columns import Columns as Columns
 from darn.data._columns import listed as listed
@@ -13,11 +13,14 @@ from darn.data._load import describe as describe
 from darn.data._load import load as load
 from darn.data._load import load_rows as load_rows
 from darn.data._load import names as names
+from darn.data._load import open_rows as open_rows
 from darn.data._nearest import nearest as nearest
 from darn.data._notes import read_notes as read_notes
 from darn.data._record import record_atari as record_atari
 from darn.data._restore import check_restore as check_restore
 from darn.data._restore import restore as restore
+from darn.data._row_source import RowSource as RowSource
+from darn.data._row_source import every_kth as every_kth
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
 from darn.data._schema import UNSEEN as UNSEEN
@@ -25,11 +28,11 @@ from darn.data._schema import Schema as Schema
 from darn.data._schema import is_missing as is_missing
 from darn.data._sheet import sheet as sheet
 from darn.data._sheet import square_shape as square_shape
-from darn.data._source import RowSource as RowSource
 from darn.data._source import open_source as open_source
 from darn.data._store import data_dir as data_dir
 from darn.data._table import Table as Table
 from darn.data._table import is_table as is_table
+from darn.data._table import open_table_parts as open_table_parts
 from darn.data._table import read_table as read_table
 from darn.data._tiles import unit_mask as unit_mask
 from darn.data._write import ARCHIVES as ARCHIVES
@@ -37,7 +40,7 @@ from darn.data._write import PAGES as PAGES
 from darn.data._write import PICTURES as PICTURES
 from darn.data._write import TABLES as TABLES
 from darn.data._write import check_output as check_output
-from darn.data._write import write_arrays as write_arrays
-from darn.data._write import write_rows as write_rows
-from darn.data._write import write_table as write_table
-from darn.data._write import write_words as write_words
+from darn.data._write import open_archive as open_archive
+from darn.data._write import open_table as open_table
+from darn.data._write import open_visible as open_visible
+from darn.data._write import open_words as open_words

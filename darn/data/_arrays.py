@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
@@ -10,17 +11,19 @@ import tokenize
 import warnings
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from darn.data._check import matrix
+from darn.data._labels import take_column
 from darn.data._limits import check_unpacked
-from darn.data._raw import SPLITS, WHOLE, Part, Raw
+from darn.data._raw import SPLITS, WHOLE, Part, Raw, RawParts
 from darn.data._rows import as_context
 from darn.errors import DarnError
-from darn.files import open_input, read_bytes
+from darn.files import open_input
 
 BROKEN = (
     OSError,
@@ -38,56 +41,188 @@ BROKEN = (
     tokenize.TokenError,
 )
 SUFFIXES = (".npy", ".npz")
+PART = 1 << 23  # bytes of a part of an array
 _LONGEST = 2**48  # of an axis: an array without bytes may claim any
 
 
 def open_arrays(data: bytes, what: str) -> dict[str, np.ndarray]:
     """All arrays of a .npy (under the one name "all") or .npz; never unpickles, which could run code."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy warns about headers written by Python 2
-            if not data.startswith(b"PK"):
-                _check_header(io.BytesIO(data), len(data))
-                return {WHOLE: np.asarray(np.load(io.BytesIO(data), allow_pickle=False))}
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                members = archive.infolist()
-                check_unpacked(sum(m.file_size for m in members), len(data), what)
-                for m in members:
-                    with archive.open(m) as f:
-                        _check_header(f, m.file_size)
+    with _reading(what):
+        _stored(io.BytesIO(data), len(data), what)
+        with _silent():
             found = np.load(io.BytesIO(data), allow_pickle=False)
-            return {k: found[k] for k in found.files}
+        return {WHOLE: found} if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
+
+
+def map_array(path: Path) -> np.ndarray:
+    """A memory-mapped .npy."""
+    with open_input(path) as f, _reading(str(path)), _silent():
+        _header(f, os.fstat(f.fileno()).st_size)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+class Stored(NamedTuple):
+    """An array in a file: its header, and the file's own name for it."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+    member: str | None  # of a .npz; None for a .npy
+
+
+def stored(path: Path, what: str) -> dict[str, Stored]:
+    """The arrays of a .npy (under the one name "all") or .npz, by their headers only."""
+    with open_input(path) as f, _reading(what):
+        return _stored(f, os.fstat(f.fileno()).st_size, what)
+
+
+def _stored(f: IO[bytes], size: int, what: str) -> dict[str, Stored]:
+    """Refuses headers that promise other than what follows them, and archives that unpack to much more."""
+    start = f.read(2)
+    f.seek(0)
+    if start != b"PK":
+        return {WHOLE: Stored(*_header(f, size), None)}
+    found = {}
+    with zipfile.ZipFile(f) as archive:
+        members = archive.infolist()
+        check_unpacked(sum(m.file_size for m in members), size, what)
+        for m in members:
+            with archive.open(m) as array:
+                found[m.filename.removesuffix(".npy")] = Stored(*_header(array, m.file_size), m.filename)
+    return found
+
+
+def _header(f: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """(shape, whether it is stored column by column, type) of an array of `size` bytes with its header."""
+    version = np.lib.format.read_magic(f)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    with _silent():
+        shape, fortran, dtype = read(f)
+    if dtype.hasobject:
+        raise ValueError("Python objects need allow_pickle")
+    declared, held = math.prod(shape) * dtype.itemsize, size - f.tell()
+    if declared != held or max(shape, default=0) > _LONGEST:
+        raise ValueError(f"the header says {declared} bytes of array, but there are {held}")
+    return shape, fortran, dtype
+
+
+def read_stored(path: Path, array: Stored, what: str, step: int) -> Iterator[np.ndarray]:
+    """The array, `step` rows at a time; one that is stored column by column is read whole."""
+    if array.member is None:
+        for i in range(0, array.shape[0], step):
+            # Mapped again for every part: pages of a map that stays open count as this process's memory.
+            yield np.array(map_array(path)[i : i + step])
+        return
+    with _reading(what), zipfile.ZipFile(path) as z, z.open(array.member) as f:
+        _header(f, z.getinfo(array.member).file_size)
+        if array.fortran:
+            data = np.frombuffer(f.read(), array.dtype).reshape(array.shape, order="F")
+            yield from (data[i : i + step] for i in range(0, len(data), step))
+            return
+        row = array.dtype.itemsize * math.prod(array.shape[1:])
+        for i in range(0, array.shape[0], step):
+            count = min(step, array.shape[0] - i)
+            data = f.read(count * row)
+            yield np.frombuffer(data, array.dtype).reshape(count, *array.shape[1:])
+        f.read(1)  # where the zip file's checksum is compared
+
+
+@contextlib.contextmanager
+def _silent():
+    """NumPy warns about headers written by Python 2."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _reading(what: str):
+    try:
+        yield
     except BROKEN as e:
         if "allow_pickle" in str(e):
             raise DarnError(f"{what} holds Python objects, or is not a NumPy file: save it as numbers.") from None
         raise DarnError(f"{what} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
 
 
-def _check_header(f: IO[bytes], size: int) -> None:
-    """Refuses an array whose header promises other than what follows it; raises ValueError."""
-    version = np.lib.format.read_magic(f)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(f)
-    if dtype.hasobject:
-        raise ValueError("Python objects need allow_pickle")
-    declared, held = math.prod(shape) * dtype.itemsize, size - f.tell()
-    if declared != held or max(shape, default=0) > _LONGEST:
-        raise ValueError(f"the header says {declared} bytes of array, but there are {held}")
+def array_parts(path: Path, what: str, split: str | None, labels, *, alone: bool) -> RawParts | None:
+    """One split of a .npy or .npz, read in parts; None for a file that must be read whole.
 
+    Such are files whose rows must first be divided into splits, and those that are refused anyway.
 
-def read_array(path: str | Path) -> np.ndarray:
-    """The array of a .npy, unchecked, including NaN."""
-    return open_arrays(read_bytes(path), str(path))[WHOLE]
-
-
-def map_array(path: Path) -> np.ndarray:
-    """A memory-mapped .npy."""
+    Args:
+        path: the file.
+        what: as the user named it.
+        split: which rows, or which array of a .npz.
+        labels: the column of labels; "label" for those stored beside the data.
+        alone: whether the other splits do not matter.
+    """
     try:
-        with open_input(path) as f:
-            _check_header(f, os.fstat(f.fileno()).st_size)
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except BROKEN as e:
-        raise DarnError(f"{path} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
+        arrays = stored(path, what)
+    except DarnError:
+        return None
+    count = arrays.pop("n", None)
+    if count is not None and count.shape:
+        return None
+    packed = None if count is None else next(read_stored(path, count._replace(shape=(1,)), what, 1)).reshape(())
+    if split is not None and split not in SPLITS:
+        if split not in arrays:
+            return None
+        arrays = {WHOLE: arrays[split]}
+    roles = {key: role(key) for key in arrays}
+    if len(set(roles.values())) < len(roles):
+        return None
+    named = {s: arrays[key] for key, (s, kind) in roles.items() if kind == "X"}
+    own = split in named and (split != "train" or "valid" in named)
+    chosen = split if own else next(iter(named), None) if split not in SPLITS and len(named) == 1 else None
+    if chosen is None or (len(named) > 1 and not alone) or len({a.shape[1:] for a in named.values()}) > 1:
+        return None
+    kinds = {kind: arrays[key] for key, (s, kind) in roles.items() if s == chosen}
+    X, rows = kinds["X"], kinds["X"].shape[0] if kinds["X"].shape else 0
+    if len(X.shape) not in (2, 3) or X.dtype.kind not in "biuf" or not math.prod(X.shape):
+        return None
+    extras = [a for kind, a in kinds.items() if kind != "X"]
+    if any(len(a.shape) not in (1, 2) or a.shape[0] != rows or a.dtype.kind not in "biufU" for a in extras):
+        return None
+    label = what if chosen == WHOLE else f"{what} ({chosen})"
+    step = max(PART // (math.prod(X.shape[1:]) * (X.dtype.itemsize if packed is None else 8)), 1)
+    beside = labels == "label" and "labels" in kinds
+
+    def read() -> Iterator[Part]:
+        order = list(kinds)
+        before = 0
+        for found in zip(*(read_stored(path, kinds[k], what, step) for k in order), strict=True):
+            held = dict(zip(order, found))
+            values, _ = matrix(unpack(held["X"], packed, label), label, before=before)
+            context, y = held.get("context"), held.get("labels")
+            context = None if context is None else as_context(context, f"the context of {label}")
+            y = y[:, 0] if y is not None and y.ndim == 2 and y.shape[1] == 1 else y
+            part = Part(values, context, y, before=before)
+            if labels is not None and not beside:
+                part = take_column(Raw(what, {chosen: part}), labels).parts[chosen]
+            yield part
+            before += len(values)
+
+    width = next(read()).X.shape[1]
+    return RawParts(what, chosen, rows, width, read)
+
+
+def open_arrays_parts(path: str | Path, every: int) -> tuple[tuple[int, ...], np.dtype, Callable]:
+    """Every k-th row of the one array of a .npy or .npz, unchecked, including NaN.
+
+    Returns:
+        Its shape, its type, and a function that reads it in parts.
+    """
+    path, what = Path(path), str(path)
+    arrays = stored(path, what)
+    if len(arrays) != 1:
+        raise DarnError(f"{what} holds {', '.join(sorted(arrays)) or 'nothing'}: keep a single array.")
+    (array,) = arrays.values()
+    if not array.shape:
+        return array.shape, array.dtype, lambda: iter(())
+    step = max(PART // max(math.prod(array.shape[1:]) * array.dtype.itemsize, 1) // every, 1) * every
+    rows = -(-array.shape[0] // every)
+    return (rows, *array.shape[1:]), array.dtype, lambda: (x[::every] for x in read_stored(path, array, what, step))
 
 
 def flat(e: Exception) -> str:

@@ -9,8 +9,11 @@ from darn.errors import DarnError
 CHOICES = "threshold, static, dynamic or intensity"
 
 
-def matrix(X, what: str, columns=None) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """An (N, n) array of finite real numbers, and the image shape if each row was an image."""
+def matrix(X, what: str, columns=None, before: int = 0) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """An (N, n) array of finite real numbers, and the image shape if each row was an image.
+
+    `before` rows of the file come before these.
+    """
     if hasattr(X, "toarray"):  # a scipy sparse matrix
         X = X.toarray()
     try:
@@ -41,9 +44,8 @@ def matrix(X, what: str, columns=None) -> tuple[np.ndarray, tuple[int, int] | No
     X = X.reshape(len(X), -1)
     if X.dtype.kind == "f" and not np.isfinite(X).all():
         r, c = first(~np.isfinite(X))
-        raise DarnError(
-            f"{what} has the value {X[r, c]} at {place(r, c, columns)}: fill in or drop missing and infinite values."
-        )
+        where = place(before + r, c, columns)
+        raise DarnError(f"{what} has the value {X[r, c]} at {where}: fill in or drop missing and infinite values.")
     return X, shape
 
 
@@ -62,15 +64,15 @@ def not_bit(X: np.ndarray) -> np.ndarray:
     return (X != 0) & (X != 1)
 
 
-def check_bits(X: np.ndarray, what: str, columns=None) -> None:
-    """Refuses a matrix that is not all 0 and 1, with the likely reason."""
+def check_bits(X: np.ndarray, what: str, columns=None, before: int = 0) -> None:
+    """Refuses a matrix that is not all 0 and 1, with the likely reason; `before` as for `matrix`."""
     bad = not_bit(X)
     if not bad.any():
         return
     r, c = first(bad)
-    said = f"{what} has the value {number(X[r, c])} at {place(r, c, columns)}"
+    said = f"{what} has the value {number(X[r, c])} at {place(before + r, c, columns)}"
     check_stray_column(X, bad, said)
-    if scale(X) is not None:
+    if scale(X.min(), X.max(), is_whole(X)) is not None:
         grey = "0 to 255" if X.max() > 1 else "0 to 1"
         raise DarnError(
             f"{said}, not 0 or 1; the values look like grey levels ({grey}): choose how to make them "
@@ -100,14 +102,17 @@ def check_stray_column(X: np.ndarray, bad: np.ndarray, said: str) -> None:
         )
 
 
-def scale(X: np.ndarray) -> int | None:
-    """The value of full intensity, 1 or 255; None if the values fit neither."""
-    low, high = X.min(), X.max()
+def scale(low, high, whole: bool) -> int | None:
+    """The value of full intensity, 1 or 255, of values in a range; None if they fit neither."""
     if low < 0 or high > 255:
         return None
     if high <= 1:
         return 1
-    return 255 if X.dtype.kind != "f" or (np.floor(X) == X).all() else None
+    return 255 if whole else None
+
+
+def is_whole(X: np.ndarray) -> bool:
+    return X.dtype.kind != "f" or bool((np.floor(X) == X).all())
 
 
 def number(v) -> str:

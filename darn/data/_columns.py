@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,10 @@ from darn.data._infer import infer
 from darn.data._labels import column_index
 from darn.data._layout import Layout
 from darn.data._number import is_number
-from darn.data._raw import WHOLE, Part, Raw, division
+from darn.data._raw import WHOLE, Part, Raw, RawParts, division
 from darn.data._schema import UNSEEN, Schema, check_unique
-from darn.data._table import PARQUET, Table, parse_table
+from darn.data._table import PARQUET, Table, open_table_parts, parse_table
+from darn.data._text_table import TextTable, open_text_parts
 from darn.errors import DarnError
 
 
@@ -81,20 +83,66 @@ def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -
         return _words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
     text = _text_table.open_text(path, data, what, columns.delimiter)
     label = None if labels is None else column_index(labels, text.names, text.width, what)
+    part, names = _text_part(text, label), _without(text.names, label)
+    if not len(part.X):
+        raise DarnError(f"{what} has no rows below its header: give at least one.")
+    X, _ = matrix(part.X, what, names)
+    return Raw(what, {WHOLE: replace(part, X=X)}, columns=names, source=_source(path, text.layout))
+
+
+def column_parts(path: Path, what: str, labels, columns: Columns) -> RawParts | None:
+    """As `read_columns`, for rows to be scored, read in parts; None if how to encode them depends on all rows."""
+    if columns.schema is None and (columns.categorical is not None or columns.column):
+        return None
+    if path.suffix.lower() in PARQUET or columns.takes_words:
+        return _word_parts(path, what, labels, columns)
+    text = open_text_parts(path, what, columns.delimiter)
+    label = None if labels is None else column_index(labels, text.head.names, text.head.width, what)
+    rows, width = text.count(), text.head.width - (label is not None)
+    read = lambda: _numbered(_text_part(t, label) for t in text.read())  # noqa: E731
+    return RawParts(what, WHOLE, rows, width, read, _without(text.head.names, label)) if rows else None
+
+
+def _word_parts(path: Path, what: str, labels, columns: Columns) -> RawParts | None:
+    table = open_table_parts(path, what, columns.delimiter)
+    plain = not columns.takes_words and labels is None
+
+    def read() -> Iterator[Part]:
+        for part in table.read(numbers=plain):
+            if isinstance(part, np.ndarray):
+                yield Part(part)
+            else:
+                yield _words(part, path, what, labels, columns, scored=True).parts[WHOLE]
+
+    rows = table.count()
+    first = next(read(), None) if rows else None
+    if first is None:
+        return None
+    names = columns.schema.units if columns.schema is not None else table.names if plain else None
+    return RawParts(what, WHOLE, rows, first.X.shape[1], lambda: _numbered(read()), names)
+
+
+def _numbered(parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts with the number of rows before each."""
+    before = 0
+    for part in parts:
+        if len(part.X):
+            yield replace(part, before=before)
+            before += len(part.X)
+
+
+def _text_part(text: TextTable, label: int | None) -> Part:
     X, found = text.bits() if label is None else None, []
     if X is None:
         X, found = text.numbers(label)
-    names = text.names
-    if label is not None and names:
-        names = names[:label] + names[label + 1 :]
-    if not len(X):
-        raise DarnError(f"{what} has no rows below its header: give at least one.")
-    X, _ = matrix(X, what, names)
-    part = Part(X, labels=None if label is None else np.array(found, dtype=object))
-    return Raw(what, {WHOLE: part}, columns=names, source=_source(path, text.layout))
+    return Part(X, labels=None if label is None else np.array(found, dtype=object))
 
 
-def _words(table: Table, path: Path, what: str, labels, columns: Columns) -> Raw:
+def _without(names: tuple[str, ...] | None, label: int | None) -> tuple[str, ...] | None:
+    return names if label is None or not names else names[:label] + names[label + 1 :]
+
+
+def _words(table: Table, path: Path, what: str, labels, columns: Columns, *, scored: bool = False) -> Raw:
     names, cells = table.names, table.cells
     if not len(table):
         raise DarnError(f"{what} has no rows: give at least one.")
@@ -111,9 +159,9 @@ def _words(table: Table, path: Path, what: str, labels, columns: Columns) -> Raw
     kept = [i for i in range(len(names)) if i not in out]
     if not kept:
         raise DarnError(f"{what}: no column is left to model; drop fewer columns.")
-    found = {
+    found: dict[str, Any] = {
         "labels": None if label is None else cells[:, label],
-        "weights": None if weigh is None else _weights(cells[:, weigh], names[weigh], what),
+        "weights": None if weigh is None or scored else _weights(cells[:, weigh], names[weigh], what),
     }
     used, names = cells[:, kept], tuple(names[i] for i in kept)
     source = _source(path, table.layout)
@@ -131,7 +179,9 @@ def _words(table: Table, path: Path, what: str, labels, columns: Columns) -> Raw
         part = Part(rows.bits, **found, log_density=None if schema.exact else rows.log_density)
         return Raw(what, {WHOLE: part}, columns=schema.units, source=source, schema=schema)
     numbers = [_floats(used[:, i], n, what) for i, n in enumerate(names)]
-    X, _ = matrix(np.stack(numbers, axis=1), what, names)
+    X = np.stack(numbers, axis=1)
+    if not scored:
+        X, _ = matrix(X, what, names)
     return Raw(what, {WHOLE: Part(X, **found)}, columns=names, source=source)
 
 

@@ -54,7 +54,7 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
     if not as_context:  # labels that were not requested are kept if they are numbers, and never refused
         kept = {s: None if p.labels is None else as_numbers(p.labels) for s, p in raw.parts.items()}
         return replace(raw, parts={s: replace(p, labels=kept[s]) for s, p in raw.parts.items()}), None
-    words = {split: as_words(part.labels, raw.label(split)) for split, part in raw.parts.items()}
+    words = {split: as_words(part.labels, raw.label(split), part.before) for split, part in raw.parts.items()}
     if classes is None:
         seen = set().union(*words.values())
         if len(seen) > MOST:
@@ -84,8 +84,8 @@ def as_numbers(values: np.ndarray) -> np.ndarray | None:
     return values.astype(np.int64) if values.ndim == 1 and values.dtype.kind in "biu" else None
 
 
-def as_words(values: np.ndarray | None, what: str) -> list[str]:
-    """Labels as text, the same for 1, 1.0 and '1'."""
+def as_words(values: np.ndarray | None, what: str, before: int = 0) -> list[str]:
+    """Labels as text, the same for 1, 1.0 and '1'; `before` rows of the file come before these."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "biufUO":
         raise DarnError(f"{what}: labels must be one number or word for each row.")
@@ -95,7 +95,7 @@ def as_words(values: np.ndarray | None, what: str) -> list[str]:
     once = {v: plain(str(v)) for v in set(found)}
     words = [once[v] for v in found]
     if (missing := {"", "nan"}.intersection(words)) != set():
-        row = next(i for i, w in enumerate(words) if w in missing)
+        row = before + next(i for i, w in enumerate(words) if w in missing)
         raise DarnError(f"{what}: the label of row {row + 1} (counted from 1) is missing.")
     return words
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from darn.data import _arrays, _atari, _digits, _images, _labels, _store, _table
-from darn.data._binarize import check_options, full_scale, to_rows
-from darn.data._check import CHOICES, check_width
-from darn.data._columns import Columns, read_columns
-from darn.data._raw import SPLITS, Raw, divide, pick_split
+from darn.data._binarize import check_options, draws, full_scale, to_rows
+from darn.data._check import CHOICES, check_bits, check_width, matrix
+from darn.data._columns import Columns, column_parts, read_columns
+from darn.data._raw import SPLITS, WHOLE, Part, Raw, RawParts, divide, pick_split
+from darn.data._row_source import RowSource
 from darn.data._rows import Rows, Splits
 from darn.data._upstream import KNOWN
 from darn.errors import DarnError
@@ -78,9 +80,9 @@ def load(
     if columns is not None:
         columns = replace(columns, seed=seed)
     raw, binarize = source(name_or_path, name, binarize, download, labels, columns=columns)
-    full = full_scale(raw, binarize, threshold)
+    full = _full_scale(raw, binarize, threshold)
     raw, classes = _labels.encode(divide(raw, seed), labels is not None)
-    rows = {s: to_rows(raw.parts[s], s, full, binarize, threshold, seed) for s in SPLITS}
+    rows = {s: to_rows(raw.parts[s], s, full, binarize, threshold, draws(s, seed)) for s in SPLITS}
     mode = None if full is None else binarize
     called = name or Path(name_or_path).stem
     return Splits(called, rows["train"], rows["valid"], rows["test"], mode, classes=classes, **about(raw))
@@ -137,13 +139,89 @@ def load_rows(
         binarize = "static"
     width = next(iter(raw.parts.values())).X.shape[1]
     check_width(width, n, raw.what, labels)
-    full = full_scale(raw, binarize, threshold)
+    full = _full_scale(raw, binarize, threshold)
     raw, split = pick_split(raw, split, seed)
     if classes is not None:
         raw = replace(raw, parts={split: raw.parts[split]})
     # without given classes, all splits are encoded together, so that class numbers agree
     raw, _ = _labels.encode(raw, labels is not None, classes)
-    return to_rows(raw.parts[split], split, full, binarize, threshold, seed)
+    return to_rows(raw.parts[split], split, full, binarize, threshold, draws(split, seed))
+
+
+def open_rows(
+    path_or_name,
+    *,
+    n: int | None = None,
+    split: str | None = None,
+    binarize: str | None = None,
+    threshold: float = 0.5,
+    seed: int = 0,
+    labels: str | int | None = None,
+    classes: tuple[str, ...] | None = None,
+    columns: Columns | None = None,
+) -> RowSource:
+    """Opens rows to score or encode without reading them all: the rows of `load_rows`, in parts.
+
+    A known set, a folder of images, rows that must first be divided into splits, and a table whose encoding depends on
+    all of its rows are held in memory.
+
+    Args:
+        path_or_name: as for `load`.
+        n: as for `load_rows`.
+        split: as for `load_rows`.
+        binarize: as for `load`.
+        threshold: as for `load`.
+        seed: as for `load`.
+        labels: as for `load`.
+        classes: as for `load_rows`.
+        columns: as for `load_rows`.
+
+    Returns:
+        The rows, in the order of the file.
+    """
+    check_options(binarize, threshold, seed)
+    raw = _in_parts(path_or_name, labels, split, columns, binarize) if labels is None or classes else None
+    if raw is None:
+        options = {"n": n, "split": split, "binarize": binarize, "threshold": threshold, "seed": seed}
+        return RowSource.held(load_rows(path_or_name, **options, labels=labels, classes=classes, columns=columns))
+    check_width(raw.width, n, raw.what, labels)
+    label = raw.what if raw.split == WHOLE else f"{raw.what} ({raw.split})"
+
+    def parts() -> Iterator[Part]:
+        for part in raw.read():
+            X, _ = matrix(part.X, label, raw.columns, part.before)
+            yield replace(part, X=X)
+
+    mode = "static" if binarize == "dynamic" else binarize
+    full = None if mode is None else full_scale({label: parts()}, raw.what, raw.columns, mode, threshold)
+
+    def read() -> Iterator[Rows]:
+        rng = draws(raw.split, seed)
+        for part in parts():
+            if full is None:
+                check_bits(part.X, label, raw.columns, part.before)
+            encoded, _ = _labels.encode(Raw(raw.what, {raw.split: part}), labels is not None, classes)
+            yield to_rows(encoded.parts[raw.split], raw.split, full, mode, threshold, rng)
+
+    return RowSource(raw.rows, raw.width, read)
+
+
+def _in_parts(path, labels, split, columns: Columns | None, binarize: str | None) -> RawParts | None:
+    """The user's file in parts; None for what is read whole, or refused there."""
+    path = Path(path) if isinstance(path, str | Path) and str(path) and known_name(path) is None else None
+    if path is None or not path.is_file() or not path.stat().st_size:
+        return None
+    suffix, what = path.suffix.lower(), str(path)
+    if suffix in _arrays.SUFFIXES and not (columns and columns.schema is None):
+        return _arrays.array_parts(path, what, split, labels, alone=binarize is None)
+    if suffix in _table.SUFFIXES and split is None:
+        return column_parts(path, what, labels, columns or Columns())
+    return None
+
+
+def _full_scale(raw: Raw, binarize: str | None, threshold: float) -> int | None:
+    parts = {raw.label(split): [part] for split, part in raw.parts.items()}
+    return full_scale(parts, raw.what, raw.columns, binarize, threshold)
 
 
 def is_published(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ class Part:
     labels: np.ndarray | None = None  # as read (numbers or text); `_labels.encode` makes them class numbers
     weights: np.ndarray | None = None  # how much each row counts
     log_density: np.ndarray | None = None  # (N,) of a table's numbers within their cells: log p(row | bits), nats
+    before: int = 0  # rows of the file that come before these, if it is read in parts
 
     def __post_init__(self):
         sides = {"context": self.context, "labels": self.labels, "weights": self.weights}
@@ -28,8 +30,8 @@ class Part:
 
     def take(self, index) -> Part:
         pick = lambda a: None if a is None else a[index]  # noqa: E731
-        sides = (self.context, self.labels, self.weights, self.log_density)
-        return Part(self.X[index], *map(pick, sides))
+        context, labels, weights = pick(self.context), pick(self.labels), pick(self.weights)
+        return Part(self.X[index], context, labels, weights, pick(self.log_density))
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,18 @@ class Raw:
 
     def label(self, split: str) -> str:
         return self.what if split == WHOLE else f"{self.what} ({split})"
+
+
+@dataclass(frozen=True)
+class RawParts:
+    """What a reader returns for a file that is read in parts: one split, checked but not yet binarised."""
+
+    what: str
+    split: str
+    rows: int
+    width: int
+    read: Callable[[], Iterator[Part]]  # from the first row on
+    columns: tuple[str, ...] | None = None
 
 
 def divide(raw: Raw, seed: int) -> Raw:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from darn.data._notes import IMAGES, Notes, read_notes
 from darn.data._schema import Schema
 from darn.data._table_notes import table_text
 from darn.data._tiles import n_tiles, paste
-from darn.data._write import write_parts
+from darn.data._write import open_table, open_visible
 from darn.errors import DarnError
 from darn.files import atomic, check_target, open_output
 
@@ -86,23 +87,21 @@ def restore(
     elif found.images:
         _write_folder(Path(path), parts, found)
     elif path == "-" or path.lower().endswith("npy"):
-        _write_array(path, parts, rows, n, found)
+        with open_table(path, rows, []) as write:
+            for x in chain([np.zeros((0, n), np.uint8)], parts):  # a header even if there are no rows
+                write(_as_it_was(x, found))
     else:
-        write_parts(path, parts, columns or [f"x{j + 1}" for j in range(n)])
+        with open_visible(path, rows, shape=None, columns=columns, n=n) as write:
+            for x in parts:
+                write(x)
 
 
 def _all(parts: Iterator[np.ndarray], n: int) -> np.ndarray:
     return np.concatenate([np.zeros((0, n), np.uint8), *parts])
 
 
-def _write_array(path: str, parts: Iterator[np.ndarray], rows: int, n: int, notes: Notes) -> None:
-    """Writes part by part, so that memory does not grow with the rows."""
-    shape, dtype = notes.shape or (n,), np.dtype(notes.dtype)
-    with open_output(path) as f:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, *shape)}
-        np.lib.format.write_array_header_1_0(f, header)
-        for x in parts:
-            f.write(x.astype(dtype).tobytes())
+def _as_it_was(x: np.ndarray, notes: Notes) -> np.ndarray:
+    return x.reshape(len(x), *(notes.shape or x.shape[1:])).astype(np.dtype(notes.dtype))
 
 
 def _save_image(path: str, image: np.ndarray) -> None:

@@ -5,13 +5,25 @@ from pathlib import Path
 
 import numpy as np
 
+from darn.errors import DarnError
 from darn.files import atomic
+
+MAX_PIXELS = 1 << 28  # of a page, which is drawn in memory
 
 
 def square_shape(n: int) -> tuple[int, int]:
     """The shape nearest to a square with exactly n cells, for drawing rows that are not images."""
     height = next(k for k in range(math.isqrt(n), 0, -1) if n % k == 0)
     return height, n // height
+
+
+def check_sheet(rows: int, shape: tuple[int, int], path: str | Path) -> None:
+    """Refuses a page of more than `MAX_PIXELS`."""
+    if rows * shape[0] * shape[1] > MAX_PIXELS:
+        raise DarnError(
+            f"{path}: {rows:,} images of {shape[0]} x {shape[1]} are too many for one picture of at most "
+            f"{MAX_PIXELS:,} pixels: write a .npy, or fewer rows"
+        )
 
 
 def sheet(x: np.ndarray, shape: tuple[int, int], path: str | Path, *, columns: int | None = None) -> None:

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from darn.data import _images, _text_table
-from darn.data._arrays import map_array
+from darn.data import _images
+from darn.data._arrays import map_array, read_stored, stored
 from darn.data._check import check_bits, check_width, matrix
-from darn.data._load import load_rows, names
+from darn.data._load import names, open_rows
 from darn.data._notes import IMAGES
+from darn.data._row_source import RowSource
+from darn.data._rows import Rows, pack
 from darn.data._schema import Schema
-from darn.data._table import PARQUET, is_table, parse_table
+from darn.data._table import PARQUET, Table, is_table, open_table_parts
 from darn.data._table_notes import BITS, pack_notes, table_notes
+from darn.data._text_table import open_text_parts
 from darn.data._tiles import cut, n_tiles
 from darn.errors import DarnError
-from darn.files import read_bytes
 
 TILE = (16, 16)  # for large images, if there is no model yet
 _CHUNK = 1 << 22  # values of an array that are read at once
-
-
-@dataclass(frozen=True)
-class RowSource:
-    """Rows to compress, and the notes needed to restore them in their original form."""
-
-    rows: int
-    parts: Iterable[np.ndarray]  # uint8 (., n) of 0 and 1
-    notes: dict = field(default_factory=dict)
-    about: str = ""  # how the file was read, if that had to be detected
 
 
 def open_source(
@@ -74,38 +68,52 @@ def open_source(
             return _table(p, n, schema, delimiter)
         if schema is not None:
             raise DarnError(f"{path} is not a table, but the model is over one: give a .csv or .parquet file")
-    rows = load_rows(path, n=n, split=split)
-    step = max(_CHUNK // rows.n, 1)
-    parts = (rows.take(slice(i, i + step)).unpack() for i in range(0, len(rows), step))
-    return RowSource(len(rows), parts)
+    return open_rows(path, n=n, split=split)
 
 
 def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | None) -> RowSource:
-    """A table that is restored byte for byte."""
-    what, data = str(path), read_bytes(path)
+    """A table that is restored byte for byte. It is read twice more than other files, for its notes."""
+    what = str(path)
     if schema is not None:
-        x, notes, about = _words(path, data, schema, delimiter)
-    elif path.suffix.lower() in PARQUET:
-        x, notes, about = load_rows(path, n=n).unpack(), {}, ""
-    else:
-        text = _text_table.open_text(path, data, what, delimiter)
-        check_width(text.width, n, what)
-        about, x = f"cells {text.layout.described}", text.bits()
-        if x is not None:
-            size, end, lines = 2 * text.width - 1, text.layout.newline, text.lines[text.first :]
-            odd = {str(i): line for i, line in enumerate(lines) if line[size:] != end}
-            notes = {"table": pack_notes(text.layout, {}, odd, "")}
+        return _words(path, schema, delimiter)
+    if path.suffix.lower() in PARQUET:
+        return open_rows(path, n=n)
+    text = open_text_parts(path, what, delimiter)
+    check_width(text.head.width, n, what)
+    rows, plain, odd = 0, True, {}
+    size, end = 2 * text.head.width - 1, text.head.layout.newline
+    for part in text.read():
+        X = part.bits() if plain else None
+        if X is not None:
+            odd |= {str(rows + i): line for i, line in enumerate(part.lines) if line[size:] != end}
         else:
-            X, _ = matrix(text.numbers()[0], what, text.names)
-            check_bits(X, what, text.names)
-            x = X.astype(np.uint8)
-            table = parse_table(path, data, what, delimiter)
-            notes = {"table": table_notes(table, [[BITS[b] for b in column] for column in x.T.tolist()])}
-    step = max(_CHUNK // x.shape[1], 1)
-    return RowSource(len(x), (x[i : i + step] for i in range(0, len(x), step)), notes, about)
+            plain = False
+            X, _ = matrix(part.numbers()[0], what, text.head.names, rows) if part.count() else (np.zeros((0, 1)), None)
+            check_bits(X, what, text.head.names, rows)
+        rows += len(X)
+    if not rows:
+        raise DarnError(f"{what} has no rows (shape {(0, text.head.width)}): give at least one.")
+    if plain:
+        notes = pack_notes(text.head.layout, {}, odd, "")
+    else:
+        table = open_table_parts(path, what, delimiter)
+        notes = table_notes(lambda: ((t, _bit_words(t)) for t in table.read()), table.layout)
+
+    def read() -> Iterator[Rows]:
+        for part in text.read():
+            X = part.bits()
+            X = part.numbers()[0] if X is None else X
+            if len(X):
+                yield Rows(pack(X), X.shape[1])
+
+    return RowSource(rows, text.head.width, read, {"table": notes}, f"cells {text.head.layout.described}")
 
 
-def _words(path: Path, data: bytes, schema: Schema, delimiter: str | None) -> tuple[np.ndarray, dict, str]:
+def _bit_words(table: Table) -> list[list[str]]:
+    return [[BITS[int(float(cell))] for cell in column] for column in table.cells.T.tolist()]
+
+
+def _words(path: Path, schema: Schema, delimiter: str | None) -> RowSource:
     what, lossy = str(path), [c.name for c in schema.columns if not c.exact]
     if lossy:
         raise DarnError(
@@ -113,31 +121,55 @@ def _words(path: Path, data: bytes, schema: Schema, delimiter: str | None) -> tu
             "they could not be restored: train a model in which each is a category, or leave them out of the table "
             f"(drop = {lossy[0]!r} in training)"
         )
-    table = parse_table(path, data, what, delimiter)
+    table = open_table_parts(path, what, delimiter)
     wanted = set(schema.names)
     if strange := [name for name in table.names if name not in wanted]:
         raise DarnError(f"{what} has a column {strange[0]!r}, which the model was not trained with: leave it out")
-    x = schema.encode(table.names, table.cells, what).bits
-    known = dict(zip(schema.names, zip(*schema.decode(x)))) if len(x) else dict.fromkeys(schema.names, ())
-    notes = table_notes(table, [known[name] for name in table.names]) | {"columns": list(table.names)}
-    return x, {"table": notes}, f"cells {table.layout.described}"
+    encoded = lambda t: schema.encode(t.names, t.cells, what).bits  # noqa: E731
+
+    def words(t: Table) -> list:
+        x = encoded(t)
+        known = dict(zip(schema.names, zip(*schema.decode(x)))) if len(x) else dict.fromkeys(schema.names, ())
+        return [known[name] for name in t.names]
+
+    notes = table_notes(lambda: ((t, words(t)) for t in table.read()), table.layout) | {"columns": list(table.names)}
+    n = len(schema.units)
+    read = lambda: (Rows(pack(encoded(t)), n) for t in table.read() if len(t))  # noqa: E731
+    return RowSource(table.count(), n, read, {"table": notes}, f"cells {table.layout.described}")
 
 
 def _from_stdin(n: int | None, shape, split, schema, delimiter) -> RowSource:
-    """Standard input, whose type its first bytes show."""
-    held = sys.stdin.buffer.read()
+    """Standard input, whose type its first bytes show; it waits in a temporary file."""
+    start = sys.stdin.buffer.read(8)
     kinds = {b"\x93NUMPY": ".npy", b"PK": ".npz", b"\x89PNG": ".png", b"P1": ".pbm", b"P4": ".pbm"}
-    ending = next((end for start, end in kinds.items() if held.startswith(start)), ".csv")
+    ending = next((end for begin, end in kinds.items() if start.startswith(begin)), ".csv")
     folder = tempfile.mkdtemp()
+    path = Path(folder) / f"stdin{ending}"
+    with open(path, "wb") as f:
+        f.write(start)
+        shutil.copyfileobj(sys.stdin.buffer, f, 1 << 20)
     try:
-        path = Path(folder) / f"stdin{ending}"
-        path.write_bytes(held)
-        found = open_source(str(path), n, shape, split, schema, delimiter)
-        return RowSource(found.rows, list(found.parts), found.notes, found.about)
+        with _renamed(folder):
+            found = open_source(str(path), n, shape, split, schema, delimiter)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+    def read() -> Iterator[Rows]:
+        with _renamed(folder):
+            yield from found.read()
+
+    weakref.finalize(read, shutil.rmtree, folder, ignore_errors=True)  # the folder lives as long as this function
+    return replace(found, read=read)
+
+
+@contextlib.contextmanager
+def _renamed(folder: str):
+    """Errors about the temporary file name it without its folder."""
+    try:
+        yield
     except DarnError as e:
         raise DarnError(str(e).replace(f"{folder}{os.sep}", "")) from e
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _array(path: Path, n: int | None) -> RowSource:
@@ -150,20 +182,19 @@ def _array(path: Path, n: int | None) -> RowSource:
         raise DarnError(f"{path} has shape {X.shape}, but the model takes rows of {n} columns")
     if X.dtype.kind not in "biuf":
         raise DarnError(f"{path} holds values of type {X.dtype}: only numbers can be read, preferably 0 and 1")
-    step = max(_CHUNK // width, 1)
 
-    def parts():
-        for i in range(0, len(X), step):
-            # Mapped again for every part: pages of a map that stays open count as this process's memory.
-            part = np.array(map_array(path)[i : i + step]).reshape(-1, width)
+    def read() -> Iterator[Rows]:
+        array = stored(path, str(path))["all"]
+        for part in read_stored(path, array, str(path), max(_CHUNK // width, 1)):
+            part = part.reshape(-1, width)
             if ((part != 0) & (part != 1)).any():
                 raise DarnError(f"{path} has values other than 0 and 1: make it binary first")
             if part.dtype.kind == "f" and np.signbit(part).any():
                 raise DarnError(f"{path} has the value -0.0, which would be restored as 0: make it 0 first")
-            yield part.astype(np.uint8)
+            yield Rows(pack(part), width)
 
     notes = {} if X.dtype == np.uint8 else {"dtype": X.dtype.str}
-    return RowSource(len(X), parts(), notes | ({"shape": list(X.shape[1:])} if X.ndim == 3 else {}))
+    return RowSource(len(X), width, read, notes | ({"shape": list(X.shape[1:])} if X.ndim == 3 else {}))
 
 
 def _folder(folder: Path, n: int | None, shape) -> RowSource:
@@ -183,7 +214,9 @@ def _image_rows(files: list[Path], n: int | None, shape, *, single: bool) -> Row
         raise DarnError("the model was not trained on images, so it has no height and width: use a model of images")
     rows = sum(int(np.prod(n_tiles(size, shape))) for size in sizes)
     notes = {"images": [[f.name, *size] for f, size in zip(files, sizes)], "tile": list(shape)}
-    return RowSource(rows, (cut(_bilevel(f), shape) for f in files), notes | ({"single": 1} if single else {}))
+    width = shape[0] * shape[1]
+    read = lambda: (Rows(pack(cut(_bilevel(f), shape)), width) for f in files)  # noqa: E731
+    return RowSource(rows, width, read, notes | ({"single": 1} if single else {}))
 
 
 def _bilevel(f: Path) -> np.ndarray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +17,10 @@ from darn.data._layout import Layout
 from darn.data._limits import check_cells, check_unpacked
 from darn.data._raw import WHOLE, Part, Raw, pick_split
 from darn.errors import DarnError
-from darn.files import read_bytes
+from darn.files import open_input, read_bytes
 
 PARQUET = (".parquet", ".pq")
+PART_CELLS = 1 << 21  # of a part of a Parquet file
 SUFFIXES = (*_text_table.SUFFIXES, *PARQUET)
 
 
@@ -52,14 +54,79 @@ def parse_table(path: Path, data: bytes, what: str, delimiter: str | None = None
     if path.suffix.lower() in PARQUET:
         return _parquet(data, what)
     text = _text_table.open_text(path, data, what, delimiter)
+    return _from_text(text, text.layout)
+
+
+def _from_text(text: _text_table.TextTable, layout: Layout) -> Table:
     once: dict[str, str] = {}  # most cells repeat others: each text is kept once
     cells, raw = [], []
     for r in text.records():
         cells.append([once.setdefault(c, c) for c in r.cells])
         raw.append(r.raw)
-    names = text.names or tuple(f"c{i}" for i in range(text.width))
     tail = "".join(text.lines[text.first :])[sum(map(len, raw)) :]
-    return Table(names, _array(cells, len(names)), text.layout, tuple(raw), tail)
+    return Table(_names(text), _array(cells, text.width), layout, tuple(raw), tail)
+
+
+def _names(text: _text_table.TextTable) -> tuple[str, ...]:
+    return text.names or tuple(f"c{i}" for i in range(text.width))
+
+
+@dataclass(frozen=True)
+class TableParts:
+    """A table in a file, read in parts."""
+
+    what: str  # as the user named it
+    names: tuple[str, ...]
+    layout: Layout
+    count: Callable[[], int]  # the number of rows; reads a text file once
+    tables: Callable[[], Iterator[Table]]  # the rows from the first one on; the last part has the tail
+    frames: Callable[[], Iterator[Any]] | None = None  # likewise, as polars frames, if the file is a Parquet file
+
+    def read(self, *, numbers: bool = False) -> Iterator[Any]:
+        """The rows as tables; with `numbers`, parts of a Parquet file that hold only integers are arrays."""
+        if not numbers or self.frames is None:
+            yield from self.tables()
+            return
+        for frame in self.frames():
+            found = _whole_numbers(frame)
+            yield _from_frame(frame, self.layout, self.what) if found is None else found
+
+
+def open_table_parts(path: str | Path, what: str, delimiter: str | None = None) -> TableParts:
+    """As `read_table`, for a file that is read in parts."""
+    path = Path(path)
+    if path.suffix.lower() in PARQUET:
+        names, rows, frames = _parquet_parts(path, what)
+        layout = Layout(head=Layout().line(names))
+        tables = lambda: (_from_frame(f, layout, what) for f in frames())  # noqa: E731
+        return TableParts(what, names, layout, lambda: rows, tables, frames)
+    text = _text_table.open_text_parts(path, what, delimiter)
+    layout = text.head.layout
+    tables = lambda: _joined(_from_text(t, layout) for t in text.read())  # noqa: E731
+    return TableParts(what, _names(text.head), layout, text.count, tables)
+
+
+def _from_frame(frame, layout: Layout, what: str) -> Table:
+    with _reading(what):
+        return Table(tuple(frame.columns), _cells(frame), layout)
+
+
+def _joined(tables: Iterator[Table]) -> Iterator[Table]:
+    """The tables, where the text below one belongs to the first row of the next."""
+    last, tail, table = None, "", None
+    for table in tables:
+        if not len(table):
+            tail += table.tail
+        else:
+            assert table.raw is not None
+            if last is not None:
+                yield last
+            table = replace(table, raw=(tail + table.raw[0], *table.raw[1:]))
+            last, tail = replace(table, tail=""), table.tail
+    if last is not None:
+        yield replace(last, tail=tail)
+    elif table is not None:  # no rows at all
+        yield replace(table, tail=tail)
 
 
 def read_table(path: str | Path, *, delimiter: str | None = None, split: str | None = None, seed: int = 0) -> Table:
@@ -82,37 +149,84 @@ def read_table(path: str | Path, *, delimiter: str | None = None, split: str | N
     return table.take(raw.parts[split].X[:, 0])
 
 
-def _parquet(data: bytes, what: str) -> Table:
+def _polars(what: str):
     try:
         import polars
     except ImportError:
         raise DarnError(f"{what}: reading Parquet needs polars: install it with `pip install polars`.") from None
+    return polars
+
+
+@contextlib.contextmanager
+def _reading(what: str):
     try:
         with _silent():
-            frame = _frame(polars, data, what)
-        bits = [polars.col(c).cast(polars.Int8) for c in frame.columns if frame[c].dtype == polars.Boolean]
-        frame = frame.with_columns(bits)
-        columns = [
-            ["" if v is None else str(v) for v in frame[c].to_list()]
-            if frame[c].dtype.is_nested()
-            else frame[c].cast(polars.String).fill_null("").to_list()
-            for c in frame.columns
-        ]
+            yield
     except DarnError:
         raise
-    except (Exception, polars.exceptions.PanicException) as e:  # a panic of polars is no Exception
+    except (Exception, _polars(what).exceptions.PanicException) as e:  # a panic of polars is no Exception
         raise DarnError(f"{what} is not a readable Parquet file: {' '.join(str(e).split())[:120]}.") from None
-    names = tuple(frame.columns)
-    return Table(names, _array(list(zip(*columns)), len(names)), Layout(head=Layout().line(names)))
 
 
-def _frame(polars, data: bytes, what: str):
-    """The table, if it is not much larger than its file."""
-    rows = polars.scan_parquet(io.BytesIO(data)).select(polars.len()).collect().item()
-    check_cells(rows * len(polars.read_parquet_schema(io.BytesIO(data))), len(data), what)
-    frame = polars.read_parquet(io.BytesIO(data))
-    check_unpacked(sum(_bytes(frame[c]) for c in frame.columns), len(data), what)
-    return frame
+def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callable[[], Iterator[Any]]]:
+    """Column names and number of rows of a Parquet file, and a function that reads them as consecutive frames."""
+    polars = _polars(what)
+    with open_input(path) as f:
+        packed = os.fstat(f.fileno()).st_size
+    with _reading(what):
+        frame = polars.scan_parquet(path)
+        names, rows = _checked(polars, frame, packed, what)
+    step = max(PART_CELLS // max(len(names), 1), 1)
+
+    def read() -> Iterator[Any]:
+        unpacked = 0
+        for start in range(0, max(rows, 1), step):
+            with _reading(what):
+                part = frame.slice(start, step).collect()
+                unpacked += _bytes(part)
+                check_unpacked(unpacked, packed, what)
+            yield part
+
+    return names, rows, read
+
+
+def _parquet(data: bytes, what: str) -> Table:
+    polars = _polars(what)
+    with _reading(what):
+        names, _ = _checked(polars, polars.scan_parquet(io.BytesIO(data)), len(data), what)
+        frame = polars.read_parquet(io.BytesIO(data))
+        check_unpacked(_bytes(frame), len(data), what)
+    return _from_frame(frame, Layout(head=Layout().line(names)), what)
+
+
+def _cells(frame) -> np.ndarray:
+    """The cells of a polars frame as text."""
+    import polars
+
+    bits = [polars.col(c).cast(polars.Int8) for c in frame.columns if frame[c].dtype == polars.Boolean]
+    frame = frame.with_columns(bits)
+    columns = [
+        ["" if v is None else str(v) for v in frame[c].to_list()]
+        if frame[c].dtype.is_nested()
+        else frame[c].cast(polars.String).fill_null("").to_list()
+        for c in frame.columns
+    ]
+    return _array(list(zip(*columns)), len(columns))
+
+
+def _whole_numbers(frame) -> np.ndarray | None:
+    """A polars frame of integers and booleans without gaps, as an array; None for any other."""
+    if not all(t.is_integer() or str(t) == "Boolean" for t in frame.dtypes) or any(frame.null_count().row(0)):
+        return None
+    return frame.to_numpy() if len(set(frame.dtypes)) == 1 else frame.cast(dict.fromkeys(frame.columns, int)).to_numpy()
+
+
+def _checked(polars, frame, packed: int, what: str) -> tuple[tuple[str, ...], int]:
+    """Column names and number of rows of a lazy frame, if it is not much larger than its file."""
+    names = tuple(frame.collect_schema().names())
+    rows = frame.select(polars.len()).collect().item()
+    check_cells(rows * len(names), packed, what)
+    return names, rows
 
 
 @contextlib.contextmanager
@@ -128,9 +242,10 @@ def _silent() -> Iterator[None]:
             os.close(kept)
 
 
-def _bytes(column) -> int:
-    """The bytes of a column's cells, each counted as often as it occurs; text may be stored once for many cells."""
-    return int(column.str.len_bytes().sum() or 0) if str(column.dtype) in ("String", "Categorical") else 0
+def _bytes(frame) -> int:
+    """The bytes of the cells, each counted as often as it occurs; text may be stored once for many cells."""
+    texts = (frame[c] for c, kind in frame.schema.items() if str(kind) in ("String", "Categorical"))
+    return sum(int(c.str.len_bytes().sum() or 0) for c in texts)
 
 
 def _array(rows: list, width: int) -> np.ndarray:

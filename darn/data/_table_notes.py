@@ -7,7 +7,7 @@ surrounding blanks). Notes hold the usual text of every value of a column, and t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -20,24 +20,28 @@ BITS = ("0", "1")
 STEP = 4096  # rows written at once
 
 
-def table_notes(table: Table, words: Sequence[Sequence[str]]) -> dict:
+def table_notes(read: Callable[[], Iterator[tuple[Table, Sequence[Sequence[str]]]]], layout: Layout) -> dict:
     """The notes of a table.
 
     Args:
-        table: as read.
-        words: the values of each of its columns, as the model codes them.
+        read: gives the table in parts, each with the values of its columns as the model codes them; called twice.
+        layout: of the table.
     """
-    usual = []
-    for j, values in enumerate(words):
-        texts: dict[str, Counter[str]] = defaultdict(Counter)
-        for word, text in zip(values, table.cells[:, j].tolist()):
-            texts[word][text] += 1
-        usual.append({word: found.most_common(1)[0][0] for word, found in texts.items()})
-    written = table.raw or [table.layout.line(row) for row in table.cells.tolist()]
-    columns = [[usual[j][w] for w in values] for j, values in enumerate(words)]
-    lines = {str(i): raw for i, (row, raw) in enumerate(zip(zip(*columns), written)) if table.layout.line(row) != raw}
-    other = {str(j): {w: t for w, t in found.items() if w != t} for j, found in enumerate(usual)}
-    return pack_notes(table.layout, {j: t for j, t in other.items() if t}, lines, table.tail)
+    texts: dict[int, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for table, words in read():
+        for j, values in enumerate(words):
+            for (word, text), count in Counter(zip(values, table.cells[:, j].tolist())).items():
+                texts[j][word][text] += count
+    usual = {j: {word: found.most_common(1)[0][0] for word, found in column.items()} for j, column in texts.items()}
+    lines, tail, before = {}, "", 0
+    for table, words in read():
+        written = table.raw or [layout.line(row) for row in table.cells.tolist()]
+        columns = [[usual[j][w] for w in values] for j, values in enumerate(words)]
+        rows = enumerate(zip(zip(*columns), written), before)
+        lines |= {str(i): raw for i, (row, raw) in rows if layout.line(row) != raw}
+        tail, before = table.tail, before + len(table)
+    other = {str(j): {w: t for w, t in found.items() if w != t} for j, found in usual.items()}
+    return pack_notes(layout, {j: t for j, t in other.items() if t}, lines, tail)
 
 
 def pack_notes(layout: Layout, texts: dict, lines: dict[str, str], tail: str) -> dict:

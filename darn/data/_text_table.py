@@ -6,13 +6,14 @@ with nulls, turns blank lines into rows, and takes ten times as long to import.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -21,12 +22,20 @@ import numpy as np
 
 from darn.data._layout import BLANKS, Layout
 from darn.errors import DarnError
+from darn.files import open_input
 
 SUFFIXES = (".csv", ".txt", ".tsv", ".data", ".amat")
 # In this order if several are possible: a comma may be a decimal sign or part of a text, a semicolon rarely.
 DELIMITERS = (";", "\t", ",", "|")
 SPOKEN = {"tab": "\t", "\\t": "\t", "blank": BLANKS, "space": BLANKS, "comma": ",", "semicolon": ";"}
+PART = 1 << 22  # characters of a part of a file
 _LINES, _CHARACTERS = 1000, 1 << 18  # how much of a file is read to detect its delimiter
+_SHOWN = 200  # rows that show the layout
+_BOM = b"\xef\xbb\xbf"
+
+
+class UnclosedError(DarnError):
+    """A quote is still open at the end of the text."""
 
 
 @dataclass(frozen=True)
@@ -50,31 +59,43 @@ class TextTable:
     names: tuple[str, ...] | None  # the header, if there is one
     first: int  # the number of lines above the first row
     bom: bool
+    before: int = 0  # lines of the file that come before these, if it is read in parts
 
     def records(self) -> Iterator[Record]:
         """All rows, including those of empty cells; a blank line is a row only if there is one column."""
         above = self.first  # where the text that belongs to the next row begins
-        for start, stop, cells in _parse(self.lines, self.delimiter, self.after_blank, self.what, first=self.first):
+        for start, stop, cells in self._cells():
             if not _is_blank(cells, self.width) and not _is_comment(cells, self.width):
                 cells = cells or [""]
                 if len(cells) != self.width:
                     than = "the header has" if self.names else "the first row has"
+                    line = self.before + start + 1
                     raise DarnError(
-                        f"{self.what}: line {start + 1} has {len(cells)} values {self.layout.described} but {than} "
+                        f"{self.what}: line {line} has {len(cells)} values {self.layout.described} but {than} "
                         f"{self.width}: correct the line, or give the delimiter."
                     )
-                yield Record(start + 1, cells, "".join(self.lines[above:stop]))
+                yield Record(self.before + start + 1, cells, "".join(self.lines[above:stop]))
                 above = stop
+
+    def _cells(self) -> Iterator[tuple[int, int, list[str]]]:
+        form = self.delimiter, self.after_blank, self.what
+        return _parse(self.lines, *form, first=self.first, before=self.before)
+
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self.lines) - self.first if self.bits() is not None else sum(1 for _ in self.records())
 
     @cached_property
     def layout(self) -> Layout:
         """The format of the table, as far as its first rows show it."""
-        some = self.lines[self.first : self.first + 200]
+        some = self.lines[self.first : self.first + _SHOWN]
         ends = r"[ \t]*(\r\n|\n|\r)$" if self.delimiter == BLANKS else r"(\r\n|\n|\r)$"
         newlines = Counter(m[0] for line in some if line.strip() and (m := re.search(ends, line)))
         # Parsed as if quotes were letters, a line shows which of its cells are quoted.
         options = {"delimiter": self.delimiter, "skipinitialspace": self.after_blank or self.delimiter == BLANKS}
-        plain = [row for row in csv.reader(some, quoting=csv.QUOTE_NONE, **options) if len(row) == self.width]
+        plain = []
+        with contextlib.suppress(csv.Error):  # a cell that is too long is refused where its row is read
+            plain = [row for row in csv.reader(some, quoting=csv.QUOTE_NONE, **options) if len(row) == self.width]
         quoted = tuple(j for j in range(self.width) if plain and all(row[j].startswith('"') for row in plain))
         return Layout(
             delimiter=self.delimiter,
@@ -134,6 +155,48 @@ class TextTable:
                     )
 
 
+@dataclass(frozen=True)
+class TextParts:
+    """A text table in a file, read in parts."""
+
+    path: Path
+    head: TextTable  # its first lines, which show its format
+
+    def read(self) -> Iterator[TextTable]:
+        """The rows in tables of a few megabytes each, in order; every record is whole."""
+        head, held, before = self.head, [], self.head.first
+        lines = islice(_file_lines(self.path, head.what), head.first, None)
+        while True:
+            size = 0
+            for line in lines:
+                held.append(line)
+                size += len(line)
+                if size > PART:
+                    break
+            else:
+                if held:
+                    yield replace(head, lines=held, first=0, before=before)
+                return
+            stop = self._whole(held, before)
+            if stop:
+                yield replace(head, lines=held[:stop], first=0, before=before)
+                held, before = held[stop:], before + stop
+
+    def count(self) -> int:
+        """The number of rows, by reading the file."""
+        return sum(part.count() for part in self.read())
+
+    def _whole(self, lines: list[str], before: int) -> int:
+        """How many of the lines make up whole records: a quoted cell may go on in the next line."""
+        if not any('"' in line for line in lines):
+            return len(lines)
+        stop = 0
+        with contextlib.suppress(UnclosedError):
+            for _, end, _ in _parse(lines, self.head.delimiter, self.head.after_blank, self.head.what, before=before):
+                stop = end
+        return stop
+
+
 def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) -> TextTable:
     """Detects a table's delimiter (unless it is given) and its header.
 
@@ -146,15 +209,41 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
     Returns:
         The table, whose rows are parsed on demand.
     """
-    if b"\0" in data[:4096]:
-        raise DarnError(f"{what} is not text, although its name ends in {path.suffix}: correct the file's suffix.")
+    _check_text(data[:4096], path, what)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        raise DarnError(f"{what} is not UTF-8 text (byte {e.start + 1}): save it as UTF-8.") from None
+        raise DarnError(_not_utf8(what, e.start)) from None
     lines = list(io.StringIO(text, newline=""))
     if not any(line.strip() and not line.startswith("#") for line in lines):
         raise DarnError(f"{what} is empty: it needs one row of values per line.")
+    return _open_lines(lines, what, delimiter, data.startswith(_BOM))[0]
+
+
+def open_text_parts(path: Path, what: str, delimiter: str | None = None) -> TextParts:
+    """As `open_text`, for a file that is read in parts."""
+    with open_input(path) as f:
+        start = f.read(4096)
+    _check_text(start, path, what)
+    lines, every, size, wanted, ended = [], _file_lines(path, what), 0, _SHOWN, False
+    while not ended:  # until the lines show the format: more than usual, if there are comments above the first row
+        ended = True
+        for line in every:
+            lines.append(line)
+            size += len(line)
+            if len(lines) >= wanted and (size > _CHARACTERS or len(lines) >= _LINES):
+                ended = False
+                break
+        wanted = 2 * len(lines)
+        if any(line.strip() and not line.startswith("#") for line in lines):
+            table, found = _open_lines(lines, what, delimiter, start.startswith(_BOM))
+            if ended or (found and len(lines) >= table.first + _SHOWN):
+                return TextParts(path, table)
+    raise DarnError(f"{what} is empty: it needs one row of values per line.")
+
+
+def _open_lines(lines: list[str], what: str, delimiter: str | None, bom: bool) -> tuple[TextTable, bool]:
+    """The table, and whether its first row is among the lines."""
     sample = _sample(lines)
     if delimiter is None:
         delimiter = sniff(sample)
@@ -164,19 +253,52 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
             raise DarnError(f"the delimiter {delimiter!r} must be one character, or the word tab or blank.")
     after_blank = delimiter != BLANKS and _quotes_follow_blanks(sample, delimiter, what)
     _, width = _agreement(sample, delimiter, after_blank)
-    names, first = None, 0
+    names, first, found = None, 0, False
     for start, stop, cells in _parse(lines, delimiter, after_blank, what):
         comment = _is_comment(cells, width) or (bool(cells) and cells[0].startswith("# "))
         if not cells or _is_blank(cells, width) or comment:
             first = stop
             continue
+        found = True
         width = len(cells)  # of the header or the first row, which the others must match
         if _is_header(cells):
             names, first = tuple(cell.strip() for cell in cells), stop
         else:
             first = start
         break
-    return TextTable(what, lines, delimiter, after_blank, width, names, first, data.startswith(b"\xef\xbb\xbf"))
+    return TextTable(what, lines, delimiter, after_blank, width, names, first, bom), found
+
+
+def _file_lines(path: Path, what: str) -> Iterator[str]:
+    """The lines of a file with their ends."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as f:
+            yield from f
+    except UnicodeDecodeError:
+        raise DarnError(_not_utf8(what, _undecodable(path))) from None
+
+
+def _undecodable(path: Path) -> int:
+    """The position of the first byte that is not UTF-8."""
+    decoder, done = codecs.getincrementaldecoder("utf-8")(), 0
+    with open(path, "rb") as f:
+        while piece := f.read(1 << 20):
+            pending = len(decoder.getstate()[0])
+            try:
+                decoder.decode(piece)
+            except UnicodeDecodeError as e:
+                return done - pending + e.start
+            done += len(piece)
+    return done - len(decoder.getstate()[0])
+
+
+def _check_text(start: bytes, path: Path, what: str) -> None:
+    if b"\0" in start:
+        raise DarnError(f"{what} is not text, although its name ends in {path.suffix}: correct the file's suffix.")
+
+
+def _not_utf8(what: str, at: int) -> str:
+    return f"{what} is not UTF-8 text (byte {at + 1}): save it as UTF-8."
 
 
 def sniff(sample: list[str]) -> str:
@@ -236,7 +358,14 @@ def _sample(lines: list[str]) -> list[str]:
 
 
 def _parse(
-    lines: list[str], delimiter: str, after_blank: bool, what: str, *, first: int = 0, strict: bool = True
+    lines: list[str],
+    delimiter: str,
+    after_blank: bool,
+    what: str,
+    *,
+    first: int = 0,
+    before: int = 0,
+    strict: bool = True,
 ) -> Iterator[tuple[int, int, list[str]]]:
     """Yields (first line, line after the last, cells) of every record, with lines counted from 0."""
     given = islice(lines, first, None)
@@ -249,8 +378,9 @@ def _parse(
             yield start, first + reader.line_num, cells
             start = first + reader.line_num
     except csv.Error as e:
-        why = "a quote is never closed" if "end of data" in str(e) else str(e)
-        raise DarnError(f"{what}: line {start + 1} cannot be read ({why}): correct its quotes.") from None
+        open_end = "end of data" in str(e)
+        why, kind = ("a quote is never closed", UnclosedError) if open_end else (str(e), DarnError)
+        raise kind(f"{what}: line {before + start + 1} cannot be read ({why}): correct its quotes.") from None
 
 
 def _is_blank(cells: list[str], width: int) -> bool:

@@ -1,21 +1,30 @@
-"""Output files: rows as images, numbers as tables; the suffix of the name chooses the format."""
+"""Output files, written part by part; each gets its name once it is complete. The suffix chooses the format."""
 
+from __future__ import annotations
+
+import contextlib
 import csv
+import io
+import shutil
 import sys
-from collections.abc import Iterable
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from darn.data._layout import Layout
-from darn.data._sheet import sheet, square_shape
+from darn.data._sheet import check_sheet, sheet, square_shape
 from darn.errors import DarnError
-from darn.files import atomic, check_target
+from darn.files import check_target, open_output
 
 TABLES = ("npy", "csv")
 PICTURES = ("png", *TABLES)
 ARCHIVES = ("npz",)
 PAGES = ("html", "htm")
+
+Write = Callable[[np.ndarray], object]  # takes the next rows
 
 
 def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path | None) -> None:
@@ -34,53 +43,119 @@ def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path |
     check_target(path, *inputs)
 
 
-def write_table(path: str, values: np.ndarray, header: list[str]) -> None:
-    """Writes an array as .npy, or as .csv under a header."""
-    with atomic(path) as temporary, open(temporary, "wb") as f:
-        if path.lower().endswith("npy"):
-            np.save(f, values)
-        else:
-            f.write(Layout().line(header).encode())
-            form = "%d" if np.issubdtype(values.dtype, np.integer) else "%.7g"
-            np.savetxt(f, values, fmt=form, delimiter=",")
-
-
-def write_parts(path: str, parts: Iterable[np.ndarray], header: list[str]) -> None:
-    """Writes rows of 0 and 1 as .csv under a header, part by part."""
-    with atomic(path) as temporary, open(temporary, "wb") as f:
-        f.write(Layout().line(header).encode())
-        for x in parts:
-            np.savetxt(f, x, fmt="%d", delimiter=",")
-
-
-def write_rows(path: str | None, x: np.ndarray, *, shape: tuple[int, int] | None, columns: list[str] | None) -> None:
-    """Writes rows of the visible layer.
+@contextlib.contextmanager
+def open_table(path: str, rows: int, header: Sequence[str]) -> Iterator[Write]:
+    """Writes arrays of numbers, part by part, as .npy, or as .csv under a header.
 
     Args:
-        path: .png for a sheet of images, .npy or .csv for a table; None for a table on standard output.
-        x: (N, n).
+        path: the file; "-" for a .npy on standard output.
+        rows: in all parts together.
+        header: the names of the columns.
+
+    Yields:
+        The function that takes the parts, at least one, perhaps without rows.
+    """
+    with open_output(path) as f:
+        if path == "-" or path.lower().endswith("npy"):
+            yield _npy(f, rows)
+        else:
+            f.write(Layout().line(header).encode())
+
+            def write(part: np.ndarray) -> None:
+                form = "%d" if np.issubdtype(part.dtype, np.integer) else "%.7g"
+                np.savetxt(f, part, fmt=form, delimiter=",")
+
+            yield write
+
+
+def _npy(f, rows: int) -> Write:
+    started = False
+
+    def write(part: np.ndarray) -> None:
+        nonlocal started
+        if not started:
+            descr = np.lib.format.dtype_to_descr(part.dtype)
+            header = {"descr": descr, "fortran_order": False, "shape": (rows, *part.shape[1:])}
+            np.lib.format.write_array_header_1_0(f, header)
+            started = True
+        f.write(np.ascontiguousarray(part).data)
+
+    return write
+
+
+@contextlib.contextmanager
+def open_visible(
+    path: str | None, rows: int, *, shape: tuple[int, int] | None, columns: Sequence[str] | None, n: int
+) -> Iterator[Write]:
+    """Writes rows of the visible layer, part by part.
+
+    Args:
+        path: .png for a sheet of images, .npy or .csv for a table, "-" for a .npy on standard output; None for a table
+            on standard output.
+        rows: in all parts together.
         shape: of a row as an image; None for the shape nearest to a square.
         columns: the header of a .csv; x1, x2, ... by default.
+        n: the number of units.
+
+    Yields:
+        The function that takes the parts, at least one, perhaps without rows.
     """
-    names = columns or [f"x{j + 1}" for j in range(x.shape[1])]
+    names = columns or [f"x{j + 1}" for j in range(n)]
     if path is None:
-        write_words(None, names, x.tolist())
+        with open_words(None, names) as words:
+            yield lambda part: words(part.tolist())
     elif path.lower().endswith("png"):
-        sheet(x, shape or square_shape(x.shape[1]), path)
+        shape = shape or square_shape(n)
+        check_sheet(rows, shape, path)
+        held: list[np.ndarray] = []
+        yield held.append
+        sheet(np.concatenate(held), shape, path)
     else:
-        write_table(path, x, names)
+        with open_table(path, rows, names) as write:
+            yield write
 
 
-def write_words(path: str | None, names: list[str], rows: list[list[str]]) -> None:
-    """Writes a table of text as .csv, quoted where necessary; None is standard output."""
+@contextlib.contextmanager
+def open_words(path: str | None, names: Sequence[str]) -> Iterator[Callable[[list[list]], object]]:
+    """Writes rows of text, part by part, as .csv, quoted where necessary; None is standard output."""
     if path is None:
-        csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
+        table = csv.writer(sys.stdout, lineterminator="\n")
+        table.writerow(names)
+        yield table.writerows
         return
-    with atomic(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as f:
-        csv.writer(f, lineterminator="\n").writerows([names, *rows])
+    with open_output(path) as f:
+        text = io.TextIOWrapper(f, encoding="utf-8", newline="")
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(names)
+        yield table.writerows
+        text.flush()
 
 
-def write_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
-    """Writes several arrays as one .npz."""
-    with atomic(path) as temporary, open(temporary, "wb") as f:
-        np.savez_compressed(f, **arrays)  # pyright: ignore[reportArgumentType]
+@contextlib.contextmanager
+def open_archive(path: str, rows: int, names: Sequence[str]) -> Iterator[Callable[[Sequence[np.ndarray]], None]]:
+    """Writes several arrays, part by part, as one compressed .npz.
+
+    Args:
+        path: the file.
+        rows: of every array.
+        names: of the arrays.
+
+    Yields:
+        The function that takes the parts: one array for each name.
+    """
+    with contextlib.ExitStack() as stack:
+        # A zip file is written member by member, so each array waits in a file of its own.
+        files = [stack.enter_context(tempfile.TemporaryFile(dir=Path(path).absolute().parent)) for _ in names]
+        writers = [_npy(f, rows) for f in files]
+
+        def write(parts: Sequence[np.ndarray]) -> None:
+            for one, part in zip(writers, parts, strict=True):
+                one(part)
+
+        out = stack.enter_context(open_output(path))
+        yield write
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, f in zip(names, files):
+                f.seek(0)
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    shutil.copyfileobj(f, member, 1 << 20)

@@ -3,3 +3,4 @@ from . import likelihood as likelihood
 from . import objective as objective
 from . import sampling as sampling
 from . import sparse as sparse
+from . import summary as summary

@@ -14,7 +14,10 @@ every layer. If no observed unit depends on a missing one, the weight depends on
   them, and their effective sample size is reported.
 """
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,7 +27,7 @@ import optax
 from jax import lax
 from jax.nn import logsumexp
 
-from darn.batching import map_rows, row_keys, rows_within
+from darn.batching import join, recut, row_keys, rows_within, stream_rows
 from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.model import Stack
@@ -66,6 +69,12 @@ def holes(x, missing=None) -> tuple[np.ndarray, np.ndarray]:
     return filled, mask
 
 
+def check_width(model: Stack, x: np.ndarray) -> None:
+    """Refuses rows that are not as wide as the model's."""
+    if x.shape[1] != model.n_x:
+        raise DarnError(f"the rows have {x.shape[1]} columns, but the model has {model.n_x}: give rows of its own kind")
+
+
 def _mask(missing, shape: tuple[int, ...]) -> np.ndarray:
     missing = np.asarray(missing)
     if missing.dtype != bool:
@@ -100,24 +109,89 @@ def complete(
         DarnError: if x or the mask does not fit the model.
     """
     x, mask = holes(x, missing)
-    if x.shape[1] != model.n_x:
-        raise DarnError(f"the rows have {x.shape[1]} columns, but the model has {model.n_x}: give rows of its own kind")
+    check_width(model, x)
     if n < 1 or n_samples < 1 or sweeps < 0:
         raise DarnError("n and n_samples must be at least 1, and sweeps at least 0")
-    how = _method(model, mask)
-    if how == "enumerate":
-        return _by_states(model, x, mask, context, n, seed)
-    each = 2 ** sum(model.n_h) if how == "codes" else n_samples
-    size = rows_within(model.row_floats * each, len(x), 100, 1 << 24)
-    program = _by_codes if how == "codes" else _by_weights
+    side = None if context is None else np.asarray(context, np.float32)
+    options: dict[str, Any] = {"n": n, "seed": seed, "n_samples": n_samples, "sweeps": sweeps}
+    found = list(complete_parts(model, [(x, mask, side)], survey(model, [mask]), **options))
+    drawn, log_p, ess = join([(f.x, f.log_p_observed, f.ess) for f in found])
+    return Completions(drawn, log_p, found[0].method, ess)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is missing in all rows together, which decides how they are completed."""
+
+    rows: int
+    how: str  # "codes" | "enumerate" | "importance"
+    states: int  # fillings of all rows together, if they are enumerated
+
+
+def survey(model: Stack, masks: Iterable[np.ndarray]) -> Survey:
+    """Looks at which units are missing.
+
+    Args:
+        model: any stack.
+        masks: (rows, n_x) of bool for consecutive rows.
+
+    Returns:
+        How to complete them.
+    """
+    rows = most = states = 0
+    apart = True
+    for mask in masks:
+        gone = mask.sum(axis=1)
+        rows += len(mask)
+        most = max(most, int(gone.max(initial=0)))
+        states += int((2 ** np.minimum(gone, FEW)).sum())
+        apart = apart and bool(model.decoder[0].layer.separates(mask))
+    if likelihood.method_for(model) == "importance":
+        return Survey(rows, "importance", 0)
+    return Survey(rows, "codes" if apart else "enumerate" if most <= FEW else "importance", states)
+
+
+def complete_parts(
+    model: Stack,
+    parts: Iterable[tuple],
+    known: Survey,
+    *,
+    n: int = 1,
+    seed: int = 0,
+    n_samples: int = 100,
+    sweeps: int = 5,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Completions]:
+    """Completes rows that come in parts: the draws of `complete`, in memory that does not grow with the rows.
+
+    Args:
+        model: any stack.
+        parts: (x, mask, context) of consecutive rows: float32 of 0 and 1, bool, float32 or None.
+        known: the `survey` of their masks.
+        n: completions per row.
+        seed: of everything random.
+        n_samples: as for `complete`.
+        sweeps: as for `complete`.
+        progress: called with the number of rows done after each program.
+
+    Returns:
+        The completions of consecutive rows.
+    """
+    if known.how == "enumerate":
+        return _by_states(model, parts, known.states, n, seed, progress)
+    each = 2 ** sum(model.n_h) if known.how == "codes" else n_samples
+    size = rows_within(model.row_floats * each, known.rows, 100, 1 << 24)
+    program = _by_codes if known.how == "codes" else _by_weights
 
     def part(start, x, mask, context):
         return program(model, x, mask, context, row_keys(jax.random.key(seed), start, size), n, each, sweeps)
 
-    side = None if context is None else np.asarray(context, np.float32)
-    drawn, log_p, ess = map_rows(part, len(x), size, x, mask, side, numbered=True)
-    exact = how == "codes"
-    return Completions(drawn, log_p.astype(np.float64), "exact" if exact else "importance", None if exact else ess)
+    exact = known.how == "codes"
+    method = "exact" if exact else "importance"
+    return (
+        Completions(drawn, log_p.astype(np.float64), method, None if exact else ess)
+        for drawn, log_p, ess in stream_rows(part, size, parts, numbered=True, progress=progress)
+    )
 
 
 def conditional(
@@ -140,19 +214,35 @@ def conditional(
     Returns:
         The likelihood of each row's missing units, and the method used.
     """
-    x = np.asarray(x)
-    seen = complete(model, x, missing, context=context, seed=seed, n_samples=n_samples, sweeps=sweeps)
-    whole = likelihood.evaluate(model, x, context=context, n_samples=n_samples, repeats=1, seed=seed)
-    both = "exact" if seen.method == whole.method == "exact" else "importance"
-    return ConditionalLikelihood(whole.log_p - seen.log_p_observed, both, seen.ess)
+    filled, mask = holes(x, missing)
+    side = None if context is None else np.asarray(context, np.float32)
+    read = lambda: [(filled, mask, side)]  # noqa: E731
+    options: dict[str, Any] = {"seed": seed, "n_samples": n_samples, "sweeps": sweeps}
+    found = list(conditional_parts(model, read, survey(model, [mask]), **options))
+    log_p, ess = join([(f.log_p, f.ess) for f in found])
+    return ConditionalLikelihood(log_p, found[0].method, ess)
 
 
-def _method(model: Stack, mask: np.ndarray) -> str:
-    if likelihood.method_for(model) == "importance":
-        return "importance"
-    if model.decoder[0].layer.separates(mask):
-        return "codes"
-    return "enumerate" if mask.sum(axis=1).max() <= FEW else "importance"
+def conditional_parts(
+    model: Stack,
+    read: Callable[[], Iterable[tuple]],
+    known: Survey,
+    *,
+    seed: int = 0,
+    n_samples: int = 1000,
+    sweeps: int = 5,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[ConditionalLikelihood]:
+    """`conditional` for rows that come in parts; `read` gives (x, mask, context) from the first row on, twice."""
+    options: dict[str, Any] = {"seed": seed, "n_samples": n_samples}
+    how = likelihood.method_for(model)
+    rows = ((x, context, None) for x, _, context in read())
+    whole = likelihood.score_parts(model, rows, known.rows, method=how, repeats=1, **options)
+    seen = complete_parts(model, read(), known, sweeps=sweeps, progress=progress, **options)
+    both = "exact" if known.how != "importance" and how == "exact" else "importance"
+    observed = recut(((s.log_p_observed, s.ess) for s in seen), 1000)
+    for (log_p,), (log_p_observed, ess) in zip(recut(((w.log_p,) for w in whole), 1000), observed):
+        yield ConditionalLikelihood(log_p - log_p_observed, both, ess)
 
 
 def _held(layer, c, x, missing, key):
@@ -265,27 +355,36 @@ def _descend(loss, start, key):
     return lax.scan(step, (start, optimizer.init(start)), jax.random.split(key, FIT_STEPS))[0][0]
 
 
-def _by_states(model, x, mask, context, n, seed) -> Completions:
+def _by_states(model, parts, total: int, n: int, seed: int, progress) -> Iterator[Completions]:
     """Exact: every filling of a few missing units, with its exact likelihood."""
     rng = np.random.RandomState(seed)
-    drawn = np.repeat(x[:, None].astype(np.uint8), n, axis=1)
-    rows, owner = [], []
-    for i, (row, holes_here) in enumerate(zip(x, mask)):
-        where = np.flatnonzero(holes_here)
-        fillings = (np.arange(2 ** len(where))[:, None] >> np.arange(len(where))) & 1
-        every = np.repeat(row[None], len(fillings), axis=0)
-        every[:, where] = fillings
-        rows.append(every)
-        owner.append(np.full(len(every), i))
-    states, owner = np.concatenate(rows), np.concatenate(owner)
-    side = None if context is None else np.asarray(context, np.float32)[owner]
-    log_p = likelihood.exact(model, states, context=side).log_p.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        total = np.array([np.logaddexp.reduce(log_p[owner == i]) for i in range(len(x))])
-    if not np.isfinite(total).all():
-        raise DarnError("the model's weights are so large that its probabilities are not finite: train it again")
-    for i in range(len(x)):
-        mine = np.flatnonzero(owner == i)
-        p = np.exp(log_p[mine] - total[i])
-        drawn[i] = states[rng.choice(mine, n, p=p / p.sum())]
-    return Completions(drawn, total, "exact")
+    waiting: deque[np.ndarray] = deque()  # the fillings of each row whose likelihoods are not known yet
+
+    def fillings():
+        for x, mask, context in parts:
+            for i, (row, gone) in enumerate(zip(x, mask)):
+                where = np.flatnonzero(gone)
+                every = np.repeat(row[None], 2 ** len(where), axis=0)
+                every[:, where] = (np.arange(len(every))[:, None] >> np.arange(len(where))) & 1
+                waiting.append(every)
+                yield every, None if context is None else np.repeat(context[i][None], len(every), axis=0), None
+
+    held = np.zeros(0)
+    for scored in likelihood.score_parts(model, fillings(), total, method="exact"):
+        held = np.concatenate([held, scored.log_p.astype(np.float64)])
+        drawn, totals = [], []
+        while waiting and len(waiting[0]) <= len(held):
+            every = waiting.popleft()
+            log_p, held = held[: len(every)], held[len(every) :]
+            with np.errstate(invalid="ignore"):
+                totals.append(np.logaddexp.reduce(log_p))
+            if not np.isfinite(totals[-1]):
+                raise DarnError(
+                    "the model's weights are so large that its probabilities are not finite: train it again"
+                )
+            p = np.exp(log_p - totals[-1])
+            drawn.append(every[rng.choice(len(every), n, p=p / p.sum())].astype(np.uint8))
+        if drawn:
+            yield Completions(np.stack(drawn), np.array(totals), "exact")
+            if progress is not None:
+                progress(len(drawn))

@@ -1,7 +1,8 @@
 """-log p(x): exactly by enumerating the code, or by importance sampling, Eq. (16); streaming, per row."""
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import equinox as eqx
 import jax
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from darn.batching import map_rows, row_keys, rows_within
+from darn.batching import KEYS, join, recut, row_keys, rows_within, stream_rows
 from darn.errors import DarnError, InputError
 from darn.inference.sampling import as_floats
-from darn.inference.weights import draw, lots_at_once, settle
+from darn.inference.summary import Running, Scores, Summary, marks
+from darn.inference.weights import BLOCK, draw, lots_at_once, settle
 from darn.model import Stack
 
 EXACT_LIMIT = 16  # the most stochastic units that `evaluate` enumerates, as in the paper
@@ -20,70 +22,18 @@ FEW = 512  # about as many codes as the samples that a row gets
 PRECISION = 0.01  # nats
 MAX_ENUMERATED = 30  # the most that `exact` enumerates: beyond this the sum takes years
 
+Parts = Iterable[tuple]  # (x, context or None, log density or None) of consecutive rows
+Progress = Callable[[int], object]
+
 
 @dataclass(frozen=True)
-class Likelihood:
-    """The likelihood of rows, in nats, and how far to trust it.
+class Likelihood(Summary):
+    """The likelihood of rows, in nats: the summary, and the scores of each row."""
 
-    `nll` is the mean of -log p (an estimate unless exact); `bound` is the mean expected description length.
-    """
-
-    method: str  # "exact" | "importance"
-    log_p: np.ndarray  # (N,) nats
-    row_bound: np.ndarray  # (N,) expected description length of each row, nats
-    nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact
-    n_samples: int = 0  # of each row; if every row has its own number, their mean
-    repeats: int = 0
-    ess: np.ndarray | None = None  # (N,) effective sample size of one repeat
-    at: dict[int, float] = field(default_factory=dict)  # nll from the first S/100, S/10, S samples, if S was given
-    drawn: np.ndarray | None = None  # (N,) samples of each row, if they were chosen for a precision
-    unsettled: int = 0  # rows that need more samples than the limit: their log p may be too low
-
-    @property
-    def nll(self) -> float:
-        return float(-np.mean(self.log_p, dtype=np.float64))
-
-    @property
-    def bound(self) -> float:
-        return float(np.mean(self.row_bound, dtype=np.float64))
-
-    @property
-    def rows_ci95(self) -> float:
-        """Half-width of the interval from the choice of rows."""
-        n = len(self.log_p)
-        return float(1.96 * np.std(self.log_p, dtype=np.float64, ddof=1) / n**0.5) if n > 1 else math.inf
-
-    def with_density(self, log_density: np.ndarray | None) -> "Likelihood":
-        """The likelihood of a table's values: of their bits, and of the numbers within the cells that the bits choose.
-
-        Args:
-            log_density: (N,) log p(values | bits), `darn.data.Rows.log_density`; None if the bits determine them.
-        """
-        if log_density is None:
-            return self
-        at = {s: v - float(np.mean(log_density)) for s, v in self.at.items()}
-        return replace(self, log_p=self.log_p + log_density, row_bound=self.row_bound - log_density, at=at)
-
-    def summary(self) -> dict:
-        """Plain numbers, for JSON."""
-        out = {
-            "method": self.method,
-            "rows": len(self.log_p),
-            "nll": self.nll,
-            "nll_ci95": self.nll_ci95,
-            "rows_ci95": self.rows_ci95 if math.isfinite(self.rows_ci95) else None,
-            "bound": self.bound,
-            "n_samples": self.n_samples,
-            "repeats": self.repeats,
-        }
-        if self.ess is not None:
-            out["ess"] = {"mean": float(self.ess.mean()), "min": float(self.ess.min())}
-        if self.at:
-            out["nll_at"] = {str(s): v for s, v in self.at.items()}
-        if self.drawn is not None:
-            out["drawn"] = {"least": int(self.drawn.min()), "most": int(self.drawn.max())}
-            out["unsettled"] = self.unsettled
-        return out
+    log_p: np.ndarray = field(kw_only=True)  # (N,) nats
+    row_bound: np.ndarray = field(kw_only=True)  # (N,) expected description length of each row, nats
+    ess: np.ndarray | None = field(kw_only=True)  # (N,) effective sample size of one repeat
+    drawn: np.ndarray | None = field(kw_only=True)  # (N,) samples of each row, if they were chosen for a precision
 
 
 def method_for(model: Stack) -> str:
@@ -135,11 +85,61 @@ def evaluate(
     return importance(model, x, precision=precision, n_samples=n_samples, repeats=repeats, seed=seed, **options)
 
 
+def score_parts(
+    model: Stack,
+    parts: Parts,
+    n: int,
+    *,
+    method: str,
+    precision: float = PRECISION,
+    n_samples: int | None = None,
+    repeats: int = 10,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[Scores]:
+    """Scores rows that come in parts, in memory that does not grow with their number.
+
+    The scores are those of `exact` and `importance`, whatever the parts; `summary.Running` sums them up.
+
+    Args:
+        model: any stack.
+        parts: (x, context, log density) of consecutive rows; context None for a model without one; the density of a
+            table's numbers within their cells (`darn.data.Rows.log_density`), which is added to log p, or None.
+        n: the number of rows.
+        method: "exact" or "importance".
+        precision: as for `evaluate`.
+        n_samples: as for `evaluate`.
+        repeats: as for `evaluate`.
+        seed: of the importance samples.
+        progress: called with the number of rows done after each program.
+
+    Yields:
+        The scores of consecutive rows.
+    """
+    if method == "exact":
+        return _exact_parts(model, parts, n, None, progress)
+    numbered = ((*part, None) for part in parts)
+    if n_samples is None:
+        return _settled_parts(model, numbered, n, precision, None, seed, None, progress)
+    return _importance_parts(model, numbered, n, n_samples, repeats, seed, None, progress)
+
+
 def _checked(model: Stack, x) -> None:
     if np.ndim(x) != 2 or np.shape(x)[1] != model.n_x:
         raise DarnError(f"rows to score must have shape (N, {model.n_x}), like the model's own, not {np.shape(x)}")
     if not len(x):
         raise DarnError("there are no rows to score")
+
+
+def _whole(parts: Iterator[Scores], running: Running) -> Likelihood:
+    """The scores of all rows in memory."""
+    found = []
+    for part in parts:
+        running.add(part)
+        found.append(part._replace(estimates=None))
+    rows = join(found)
+    sides = {"row_bound": rows.bound, "ess": rows.ess, "drawn": rows.drawn}
+    return Likelihood(**vars(running.summary()), log_p=rows.log_p, **sides)
 
 
 # ---------------------------------------------------------------- exact
@@ -188,22 +188,26 @@ def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, pro
         -log p and bound, by row and on average.
     """
     _checked(model, x)
+    return _whole(_exact_parts(model, [(x, context, None)], len(x), rows_at_once, progress), Running("exact"))
+
+
+def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None, progress) -> Iterator[Scores]:
     n = sum(model.n_h)
     if n > MAX_ENUMERATED:
         raise DarnError(f"the model has {n} stochastic units, too many to sum 2^{n} codes: use importance sampling")
     floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
     pairs = max(floats // model.row_floats, 1)
     codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
-    size = rows_within(codes * model.row_floats, len(x), rows_at_once or len(x), floats)
+    size = rows_within(codes * model.row_floats, rows, rows_at_once or rows, floats)
 
-    def table(x, context):
+    def table(x, context, density):
         x, sums = as_floats(x), (jnp.full(size, -1e30), jnp.zeros(size), jnp.zeros(size))
         for first in range(0, 2**n, codes):
             sums = _accumulate(sums, *_table(model, x, context, jnp.asarray(first), codes))
-        return sums[0] + jnp.log(sums[1]), sums[2]
+        return sums[0] + jnp.log(sums[1]), sums[2], density
 
-    log_p, bound = map_rows(table, len(x), size, x, context, progress=progress)
-    return Likelihood("exact", log_p, bound, 0.0)
+    found = stream_rows(table, size, parts, progress=progress)
+    return (Scores(log_p, bound).with_density(density) for log_p, bound, density in found)
 
 
 # ---------------------------------------------------------------- importance sampling
@@ -290,26 +294,46 @@ def importance(
         -log p and bound, by row and on average.
     """
     _checked(model, x)
+    parts = [(x, context, None, numbers)]
     if n_samples is None:
-        numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
-        # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `ci95`.
-        variance = precision * min(1.0, (among or len(x)) * precision / 2.5**2)
-        size = lots_at_once(model, len(x), rows_at_once)
-        options = {"context": context, "numbers": numbers, "size": size, "progress": progress}
-        found = settle(model, x, variance=variance, seed=seed, **options)
-        drawn = {"drawn": found.drawn, "unsettled": int(found.cut.sum())}
-        S = round(found.drawn.mean())
-        return Likelihood("importance", found.log_p, found.bound, found.ci95, S, 1, found.ess, **drawn)
+        found = _settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
+    else:
+        found = _importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, progress)
+    return _whole(found, Running("importance", n_samples, repeats))
+
+
+def _settled_parts(
+    model: Stack, parts: Iterable[tuple], n: int, precision: float, among, seed: int, rows_at_once, progress
+) -> Iterator[Scores]:
+    """`parts` are (x, context, log density, numbers)."""
+    # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `Running`.
+    variance = precision * min(1.0, (among or n) * precision / 2.5**2)
+    size = lots_at_once(model, n, rows_at_once)
+    start = 0
+    for x, context, density, own in recut(parts, BLOCK):
+        numbers = ((start + np.arange(len(x))) % KEYS).astype(np.uint32) if own is None else own
+        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=numbers, size=size)
+        start += len(x)
+        if progress is not None:
+            progress(len(x))
+        yield found.with_density(density)
+
+
+def _importance_parts(
+    model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
+) -> Iterator[Scores]:
+    """`parts` are (x, context, log density, numbers)."""
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
     # frames are too large for that; there, many rows at once are better.
     fours = floats // (4 * model.row_floats)
-    size = rows_within(model.row_floats, len(x), min(rows_at_once or 100, fours if fours >= 8 else len(x)))
+    size = rows_within(model.row_floats, n, min(rows_at_once or 100, fours if fours >= 8 else n))
     chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
-    marks = sorted({max(n_samples // 100, 1), max(n_samples // 10, 1), n_samples})
+    left = n
 
-    def weigh(start, bits, side, own):
+    def weigh(start, bits, side, density, own):
+        nonlocal left
         bits, repeated = as_floats(bits), []
         for r in range(repeats):
             key = jax.random.fold_in(jax.random.key(seed), r)
@@ -317,24 +341,16 @@ def importance(
             keys = row_keys(key, start, size) if own is None else fold(key, jnp.asarray(own))
             zero = jnp.zeros(size)
             sums, at = (jnp.asarray(0, jnp.int32), jnp.full(size, -1e30), zero, zero, zero), []
-            for mark in marks:
+            for mark in marks(n_samples):
                 sums = _weigh(model, bits, side, keys, mark, chunk, sums)
                 at.append(np.asarray(sums[1] + jnp.log(sums[2])) - np.log(mark))
             total, squares, mean = (np.asarray(v, np.float64) for v in sums[2:])
             repeated.append((np.stack(at, axis=-1), total**2 / squares, mean))
             if progress is not None:
-                progress(min(size, len(x) - start))
-        return jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
+                progress(min(size, left))
+        left -= size
+        # (rows, repeats, marks), (rows, repeats), (rows, repeats)
+        estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
+        return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates), density
 
-    # (N, R, marks), (N, R), (N, R)
-    estimates, ess, bound = map_rows(weigh, len(x), size, x, context, numbers, numbered=True)
-    estimates, ess, bound = estimates.transpose(1, 2, 0), ess.mean(axis=1), bound.mean(axis=1)
-    each = -estimates[:, -1].mean(axis=1)  # the nll of every repeat
-    if repeats > 1:
-        from scipy.special import stdtrit  # scipy.stats takes a second to import
-
-        half = stdtrit(repeats - 1, 0.975) * each.std(ddof=1) / repeats**0.5
-    else:  # one repeat: the delta method, var(log mean w) = var(w) / (S mean(w)^2)
-        half = 1.96 * np.sqrt(np.sum(np.maximum(1 / ess - 1 / n_samples, 0))) / len(x)
-    at = {int(s): float(-estimates[:, i].mean()) for i, s in enumerate(marks)}
-    return Likelihood("importance", estimates[:, -1].mean(axis=0), bound, float(half), n_samples, repeats, ess, at)
+    return (scores.with_density(density) for scores, density in stream_rows(weigh, size, parts, numbered=True))

@@ -1,5 +1,6 @@
 """Exact, independent samples by ancestral sampling; codes and reconstructions."""
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.batching import map_rows, row_keys, rows_within
+from darn.batching import chunks, join, map_rows, row_keys, rows_within, stream_rows
 from darn.model import Stack
 
 CHUNK = 1000  # rows drawn in one program
@@ -74,15 +75,53 @@ def sample(
     Returns:
         The rows and their hidden layers.
     """
+    given = [(tuple(h), context)] if h or context is not None else None
+    return join(list(sample_parts(model, n, given, seed=seed, log_prob=log_prob, chunk=chunk)))
+
+
+def sample_parts(
+    model: Stack,
+    n: int,
+    given: Iterable[tuple] | None = None,
+    *,
+    seed: int = 0,
+    log_prob: bool = False,
+    chunk: int = CHUNK,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Samples]:
+    """Draws n rows part by part: the rows of `sample`, in memory that does not grow with n.
+
+    Args:
+        model: any stack.
+        n: the number of rows.
+        given: (h, context) of consecutive rows, as for `sample`; None if the model needs neither.
+        seed: the same seed gives the same rows at any chunk size.
+        log_prob: whether to return log p(x, h) of every row.
+        chunk: rows drawn at once, if memory allows.
+        progress: called with the number of rows done after each program.
+
+    Yields:
+        Consecutive rows; one empty part if n is 0.
+    """
     if not n:
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
-        return Samples(np.zeros((0, model.n_x), np.uint8), empty, np.zeros(0) if log_prob else None)
+        yield Samples(np.zeros((0, model.n_x), np.uint8), empty, np.zeros(0) if log_prob else None)
+        return
     size = rows_within(model.row_floats, n, chunk)
 
-    def draw(start, h, context):
-        return _draw(model, np.asarray(seed), np.asarray(start), size, h, context, log_prob)
+    def draw(start, _, h, context):
+        return _draw(model, np.asarray(seed), start, size, h, context, log_prob)
 
-    return map_rows(draw, n, size, tuple(h), context, numbered=True)
+    yield from stream_rows(draw, size, numbered_parts(n, size, given), numbered=True, progress=progress)
+
+
+def numbered_parts(n: int, size: int, given: Iterable[tuple] | None) -> Iterator[tuple]:
+    """(an empty row for every row, h, context): the rows can be counted even if they need no input."""
+    if given is None:
+        yield from ((np.zeros((count, 0), np.uint8), (), None) for _, count in chunks(n, size))
+        return
+    for part in given:
+        yield np.zeros((len(jax.tree.leaves(part)[0]), 0), np.uint8), *part
 
 
 def _back(model, h, context):
@@ -122,15 +161,41 @@ def encode(
     Returns:
         The code of each row, and its reconstruction.
     """
-    if not len(x):
+    return join(list(encode_parts(model, [(x, context)], len(x), seed=seed, chunk=chunk)))
+
+
+def encode_parts(
+    model: Stack,
+    parts: Iterable[tuple],
+    n: int,
+    *,
+    seed: int | None = None,
+    chunk: int = CHUNK,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Code]:
+    """Encodes rows that come in parts: the codes of `encode`, in memory that does not grow with n.
+
+    Args:
+        model: any stack.
+        parts: (x, context) of consecutive rows, context None for a model without one.
+        n: the number of rows.
+        seed: as for `encode`.
+        chunk: rows encoded at once, if memory allows.
+        progress: called with the number of rows done after each program.
+
+    Yields:
+        The codes of consecutive rows; one empty part if n is 0.
+    """
+    if not n:
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
-        return Code(empty, tuple(e.astype(np.float32) for e in empty), np.zeros((0, model.n_x), np.float32))
+        yield Code(empty, tuple(e.astype(np.float32) for e in empty), np.zeros((0, model.n_x), np.float32))
+        return
     key = jax.random.key(0 if seed is None else seed)
 
     def code(start, x, context):
         return _code(model, x, context, key, jnp.asarray(start), seed is not None)
 
-    return map_rows(code, len(x), rows_within(model.row_floats, len(x), chunk), x, context, numbered=True)
+    yield from stream_rows(code, rows_within(model.row_floats, n, chunk), parts, numbered=True, progress=progress)
 
 
 @eqx.filter_jit

@@ -5,6 +5,7 @@ over all its units, top layer first, x last. With n_s active units, a sample tak
 2.3) and no multiplication. This suits a single CPU core, row by row; the loop is compiled by Numba.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -13,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.batching import map_rows, row_keys
+from darn.batching import join, row_keys, stream_rows
 from darn.errors import DarnError
-from darn.inference.sampling import CHUNK
+from darn.inference.sampling import CHUNK, numbered_parts
 from darn.layers import Linear
 from darn.model import Stack
 
@@ -136,22 +137,37 @@ def sample(
     Returns:
         The rows, their hidden layers and the additions counted.
     """
+    side = np.zeros((n, 0), np.float32) if context is None else np.asarray(context, np.float32)
+    if side.shape != (n, model.n_context):
+        raise DarnError(f"the context must have shape {(n, model.n_context)} for this model, not {side.shape}")
+    given = [((), side)]
+    return join(list(sample_parts(model, n, given, seed=seed, chunk=chunk)))
+
+
+def sample_parts(
+    model: Stack,
+    n: int,
+    given: Iterable[tuple] | None = None,
+    *,
+    seed: int = 0,
+    chunk: int = CHUNK,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[SparseSamples]:
+    """Draws n rows part by part; arguments as for `sampling.sample_parts`, without hidden layers in `given`."""
     chain, run = flatten(model), _compiled()
     sizes = (model.n_x, *model.n_h)
-    given = np.zeros((n, 0), np.float32) if context is None else np.ascontiguousarray(context, np.float32)
-    if given.shape != (n, model.n_context):
-        raise DarnError(f"the context must have shape {(n, model.n_context)} for this model, not {given.shape}")
     if not n:
         x, *h = (np.zeros((0, m), np.uint8) for m in sizes)
-        return SparseSamples(x, tuple(h), np.zeros(0, np.int64))
+        yield SparseSamples(x, tuple(h), np.zeros(0, np.int64))
+        return
     key, chunk = jax.random.key(seed), min(chunk, n)
 
-    def draw(start, given):
+    def draw(start, _, h, context):
+        side = np.zeros((chunk, 0), np.float32) if context is None else np.ascontiguousarray(context, np.float32)
         threshold = np.asarray(_thresholds(sizes, key, jnp.asarray(start), chunk))
         y, additions = np.zeros((chunk, len(chain.b)), np.uint8), np.zeros(chunk, np.int64)
-        run(*chain, given, threshold, y, additions)
-        return y, additions
+        run(*chain, side, threshold, y, additions)
+        *h, x = np.split(y, np.cumsum(sizes[::-1])[:-1], axis=1)
+        return SparseSamples(x, tuple(h[::-1]), additions)
 
-    y, additions = map_rows(draw, n, chunk, given, numbered=True)
-    *h, x = np.split(y, np.cumsum(sizes[::-1])[:-1], axis=1)
-    return SparseSamples(x, tuple(h[::-1]), additions)
+    yield from stream_rows(draw, chunk, numbered_parts(n, chunk, given), numbered=True, progress=progress)

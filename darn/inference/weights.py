@@ -7,30 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.batching import chunks, map_rows, rows_within
+from darn.batching import map_rows, rows_within
 from darn.inference.sampling import as_floats
+from darn.inference.summary import Scores
 from darn.model import Stack
 
 DRAWS = 64  # the samples of a row are drawn in lots of this many
 LIMIT = 8192  # the most that a row's estimate is made of
 BLOCK = 1000  # rows settled together: with all their weights they take at most 32 MB
-
-
-class Settled(NamedTuple):
-    """Estimates of log p of rows, each from as many samples as it needed."""
-
-    log_p: np.ndarray  # (N,) nats
-    variance: np.ndarray  # (N,) of log_p
-    correction: np.ndarray  # (N,) nats that were added to log p for its bias
-    bound: np.ndarray  # (N,) mean of -log w
-    ess: np.ndarray  # (N,) effective sample size
-    drawn: np.ndarray  # (N,) samples that the estimate is made of
-    cut: np.ndarray  # (N,) whether the row needs more than the limit
-
-    @property
-    def ci95(self) -> float:
-        """Half-width of the interval of the mean log p: its noise, and half of the correction, which is an estimate."""
-        return float(1.96 * np.sqrt(self.variance.sum()) / len(self.variance) + self.correction.mean() / 2)
 
 
 def draw(model: Stack, x, context, keys, number):
@@ -65,17 +49,7 @@ class _Sums(NamedTuple):
         return self.variance / self.mean**2
 
 
-def settle(
-    model: Stack,
-    x,
-    *,
-    context=None,
-    variance: float,
-    seed: int,
-    numbers: np.ndarray,
-    size: int,
-    progress=None,
-) -> Settled:
+def settle(model: Stack, x, *, context=None, variance: float, seed: int, numbers: np.ndarray, size: int) -> Scores:
     """log p of rows, each from as many samples as give it this variance, within a limit.
 
     A row's samples are counted in advance, by pilot draws that are then discarded: the estimate is made of fresh ones,
@@ -84,52 +58,44 @@ def settle(
 
     Args:
         model: any stack.
-        x: (N, n_x).
+        x: (N, n_x), rows to settle together: all their weights are in memory.
         context: (N, n_context), or None.
         variance: of every row's log p, nats^2.
         seed: of the samples; a row's samples depend only on the seed and the row's number.
         numbers: (N,) the rows' numbers.
         size: lots in one program.
-        progress: called with the number of rows done, block by block.
 
     Returns:
         The estimates, with their leading bias -variance / 2 (Jensen) corrected.
     """
 
-    def block(first, n):
-        def at(rows):
-            return first + np.asarray(rows)
+    def round_of(stage, rows, samples):
+        """Fresh weights: `samples[i]` of them for row rows[i]."""
+        lots = samples // DRAWS
+        starts = np.cumsum(lots) - lots
+        row = np.repeat(rows, lots)
+        lot = (np.arange(len(row)) - np.repeat(starts, lots)).astype(np.uint32)
 
-        def round_of(stage, rows, samples):
-            """Fresh weights: `samples[i]` of them for row rows[i]."""
-            lots = samples // DRAWS
-            starts = np.cumsum(lots) - lots
-            row = np.repeat(at(rows), lots)
-            lot = (np.arange(len(row)) - np.repeat(starts, lots)).astype(np.uint32)
+        def part(row, lot):
+            side = None if context is None else context[row]
+            return _draw_lots(model, x[row], side, np.asarray(seed), np.asarray(stage), numbers[row], lot)
 
-            def part(row, lot):
-                side = None if context is None else context[row]
-                return _draw_lots(model, x[row], side, np.asarray(seed), np.asarray(stage), numbers[row], lot)
+        log_p, log_q = map_rows(part, len(row), size, row, lot)
+        log_w = np.sum([*log_p, *(-part for part in log_q)], axis=0, dtype=np.float64)
+        return _sums(np.asarray(log_w), starts, samples)
 
-            log_p, log_q = map_rows(part, len(row), size, row, lot)
-            log_w = np.sum([*log_p, *(-part for part in log_q)], axis=0, dtype=np.float64)
-            return _sums(np.asarray(log_w), starts, samples)
-
-        every = np.arange(n)
-        pilot = round_of(0, every, np.full(n, DRAWS))
-        need = pilot.cv2 / variance
-        more = np.flatnonzero(need > DRAWS)
-        if len(more):
-            second = round_of(1, more, _whole(np.minimum(need[more] / 2, LIMIT / 8)))
-            need[more] = np.maximum(need[more], second.cv2 / variance)
-        found = round_of(2, every, _whole(np.minimum(need, LIMIT)))
-        if progress is not None:
-            progress(n)
-        own = found.cv2 / found.n
-        log_p = found.top + np.log(found.mean) + own / 2
-        return Settled(log_p, own, own / 2, -found.log_w, found.n / (1 + found.cv2), found.n, need > LIMIT)
-
-    return Settled(*map(np.concatenate, zip(*(block(*c) for c in chunks(len(x), BLOCK)))))
+    every = np.arange(len(x))
+    pilot = round_of(0, every, np.full(len(x), DRAWS))
+    need = pilot.cv2 / variance
+    more = np.flatnonzero(need > DRAWS)
+    if len(more):
+        second = round_of(1, more, _whole(np.minimum(need[more] / 2, LIMIT / 8)))
+        need[more] = np.maximum(need[more], second.cv2 / variance)
+    found = round_of(2, every, _whole(np.minimum(need, LIMIT)))
+    own = found.cv2 / found.n
+    log_p, ess = found.top + np.log(found.mean) + own / 2, found.n / (1 + found.cv2)
+    more = {"variance": own, "correction": own / 2, "drawn": found.n, "cut": need > LIMIT}
+    return Scores(log_p, -found.log_w, ess, **more)
 
 
 def lots_at_once(model: Stack, n: int, most: int | None) -> int:

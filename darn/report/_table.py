@@ -1,5 +1,7 @@
 """A run's own table as text, and its synthetic rows beside it."""
 
+from itertools import chain
+
 import numpy as np
 
 from darn.data import Layout, Table, read_table
@@ -25,7 +27,8 @@ def fidelity_of(run: Run, target: str | None = None, *, seed: int = 4) -> Fideli
         return None
     n = min(max(len(train), 1000), ROWS)
     context = None if train.context is None else train.context[np.arange(n) % len(train)]
-    names, rows = synthetic.table(run, sampling.sample(run.model, n, seed=seed, context=context).x, context, seed=seed)
-    drawn = Table(tuple(names), np.array(rows, dtype=object), Layout())
+    x = sampling.sample(run.model, n, seed=seed, context=context).x
+    names, parts = synthetic.table(run, [(x, context)], seed=seed)
+    drawn = Table(tuple(names), np.array(list(chain.from_iterable(parts)), dtype=object), Layout())
     real, held_out = (read_split(run, split) for split in ("train", "test"))
     return evaluate(real, drawn, held_out=held_out, target=target, rows=ROWS)

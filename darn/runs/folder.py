@@ -92,14 +92,50 @@ class Run:
         Raises:
             DarnError: The rows do not suit the model, or its own data have changed.
         """
-        rows = self._own_rows(split or "test") if source is None else self._other_rows(source, split, delimiter, unseen)
+        if source is None:
+            rows = self._own_rows(split or "test")
+        else:
+            rows = data.load_rows(source, split=split, **self._how(delimiter, unseen))
+        self._check_context(rows, source)
+        return rows
+
+    def open(
+        self,
+        source: str | None = None,
+        split: str | None = None,
+        *,
+        delimiter: str | None = None,
+        unseen: str = "error",
+    ) -> data.RowSource:
+        """The rows of `rows`, read in parts where they come from a file: memory does not grow with their number.
+
+        Args:
+            source: as for `rows`.
+            split: as for `rows`.
+            delimiter: as for `rows`.
+            unseen: as for `rows`.
+
+        Returns:
+            The source.
+        """
+        if source is None:
+            return data.RowSource.held(self.rows(None, split))
+        found = data.open_rows(source, split=split, **self._how(delimiter, unseen))
+
+        def read():
+            for rows in found.read():
+                self._check_context(rows, source)
+                yield rows
+
+        return dataclasses.replace(found, read=read)
+
+    def _check_context(self, rows: data.Rows, source: str | None) -> None:
         given = 0 if rows.context is None else rows.context.shape[1]
         if given != self.model.n_context:
             raise DarnError(
                 f"{source or self.recipe.data.source} has {given} context columns, but the model was trained "
                 f"with {self.model.n_context}: give rows like those it was trained on"
             )
-        return rows
 
     def _own_rows(self, split: str) -> data.Rows:
         options = self.recipe.data
@@ -112,7 +148,8 @@ class Run:
                 "rows: restore that file, or score rows that you name (`darn eval RUN ROWS`, `Run.rows(source)`)"
             )
         if split == "train" and self._all_data.train.grey and options.binarize == "dynamic":
-            return self._other_rows(options.source, split)  # as bits, although training draws them at every step
+            # as bits, although training draws them at every step
+            return data.load_rows(options.source, split=split, **self._how())
         if split not in ("train", "valid", "test"):
             raise DarnError(f"there is no split {split!r}: choose train, valid or test")
         rows = getattr(self._all_data, split)
@@ -120,21 +157,18 @@ class Run:
             raise DarnError(f"{options.source} has {rows.n} columns, but the model has {self.model.n_x}")
         return rows
 
-    def _other_rows(
-        self, source: str, split: str | None, delimiter: str | None = None, unseen: str = "error"
-    ) -> data.Rows:
+    def _how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
+        """How rows for this model are read."""
         options = self.recipe.data
-        return data.load_rows(
-            source,
-            n=self.model.n_x,
-            split=split,
-            binarize=options.binarize,
-            threshold=options.threshold,
-            seed=self.recipe.training.seed,
-            labels=options.labels,
-            classes=self.about.data.classes or None,
-            columns=dataclasses.replace(_columns(self.recipe, self.schema), delimiter=delimiter, unseen=unseen),
-        )
+        return {
+            "n": self.model.n_x,
+            "binarize": options.binarize,
+            "threshold": options.threshold,
+            "seed": self.recipe.training.seed,
+            "labels": options.labels,
+            "classes": self.about.data.classes or None,
+            "columns": dataclasses.replace(_columns(self.recipe, self.schema), delimiter=delimiter, unseen=unseen),
+        }
 
 
 def load(path: str | Path) -> Run:

@@ -1,40 +1,122 @@
 """Rows with missing values: read from a file, or made by hiding a part of complete rows; written once completed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from darn.batching import join
 from darn.data import (
+    Layout,
     Table,
+    every_kth,
     is_missing,
     is_table,
     listed,
-    read_array,
+    open_arrays_parts,
+    open_table,
+    open_table_parts,
+    open_visible,
+    open_words,
     read_table,
     square_shape,
-    write_rows,
-    write_table,
-    write_words,
 )
 from darn.errors import DarnError
 from darn.files import open_output
+from darn.inference import completion
 from darn.runs import synthetic
-from darn.runs.folder import Run, scored_rows
+from darn.runs.folder import Run
 
 HALVES = ("lower", "upper", "left", "right")
 
 
 @dataclass(frozen=True)
 class Holes:
-    """Rows with units missing, and the table they came from."""
+    """Consecutive rows with units missing, and the table they came from."""
 
     x: np.ndarray  # (N, n_x); the values of missing units do not matter
     mask: np.ndarray  # (N, n_x), True where a unit is missing
     context: np.ndarray | None = None
     table: Table | None = None  # the same rows as text, from which known cells are copied
     cells: np.ndarray | None = None  # (N, columns of the table), True where a cell is missing
+
+    @property
+    def holed(self) -> np.ndarray:
+        """(N,), True for the rows with missing units."""
+        return np.asarray(self.mask.any(axis=1))
+
+
+@dataclass(frozen=True)
+class HoleSource:
+    """Rows with units missing, read in parts."""
+
+    rows: int
+    read: Callable[[], Iterator[Holes]]  # from the first row on; can be called again
+    layout: Layout | None = None  # of the table they come from
+
+    def survey(self, run: Run) -> tuple[completion.Survey, int]:
+        """What is missing in the rows with holes, and the number of missing units."""
+        missing = 0
+
+        def masks() -> Iterator[np.ndarray]:
+            nonlocal missing
+            for part in self.read():
+                completion.check_width(run.model, part.x)
+                missing += int(part.mask.sum())
+                yield part.mask[part.holed]
+
+        return completion.survey(run.model, masks()), missing
+
+    def given(self, seen: Callable[[Holes], object] = lambda part: None) -> Iterator[tuple]:
+        """The rows with holes as `completion.complete_parts` takes them; `seen` is told of every part."""
+        for part in self.read():
+            seen(part)
+            holed = part.holed
+            if holed.any():
+                side = None if part.context is None else np.asarray(part.context[holed], np.float32)
+                yield *completion.holes(part.x[holed], part.mask[holed]), side
+
+
+def completed(run: Run, source: HoleSource, known: completion.Survey, n: int, **options: Any) -> Iterator[tuple]:
+    """Completes all rows part by part; rows without holes are copied unchanged.
+
+    Args:
+        run: the model.
+        source: the rows.
+        known: their survey.
+        n: completions of each row.
+        **options: of `completion.complete_parts`.
+
+    Yields:
+        (rows, (N, n, n_x) completions, effective sample sizes or None) of consecutive rows.
+    """
+    waiting: deque[Holes] = deque()
+    held: list[tuple] = []
+    ready = 0
+
+    def fill(part: Holes) -> tuple:
+        nonlocal held, ready
+        filled = np.repeat(np.where(part.mask, 0, part.x).astype(np.uint8)[:, None], n, axis=1)
+        count, ess = int(part.holed.sum()), None
+        if count:
+            drawn, ess = join(held)
+            filled[part.holed] = drawn[:count]
+            rest = drawn[count:], None if ess is None else ess[count:]
+            held, ready = [rest] if len(rest[0]) else [], ready - count
+            ess = None if ess is None else ess[:count]
+        return part, filled, ess
+
+    for found in completion.complete_parts(run.model, source.given(waiting.append), known, n=n, **options):
+        held.append((found.x, found.ess))
+        ready += len(found.x)
+        while waiting and int(waiting[0].holed.sum()) <= ready:
+            yield fill(waiting.popleft())
+    while waiting:
+        yield fill(waiting.popleft())
 
 
 def hidden_units(run: Run, what: str | Sequence[str]) -> np.ndarray:
@@ -64,7 +146,7 @@ def hide(
     what: str,
     delimiter: str | None = None,
     unseen: str = "error",
-) -> Holes:
+) -> HoleSource:
     """Complete rows with the same units hidden in each.
 
     Args:
@@ -76,39 +158,64 @@ def hide(
         delimiter: between the cells of a text table; None detects it.
         unseen: what a text that no training row had counts as.
     """
-    rows = run.rows(source, split, delimiter=delimiter, unseen=unseen).take(slice(None, None, every))
-    x, context = scored_rows(rows)
+    rows = run.open(source, split, delimiter=delimiter, unseen=unseen).every(every)
     units = hidden_units(run, what)
     path = run.recipe.data.source if source is None else source
-    holes = Holes(x, np.broadcast_to(units, x.shape), context)
     if run.schema is None or not is_table(path):
-        return holes
-    own = "test" if source is None else None
-    table = read_table(path, delimiter=delimiter, split=split or own, seed=run.recipe.training.seed).take(
-        slice(None, None, every)
-    )
+        return HoleSource(rows.rows, lambda: (Holes(x, np.broadcast_to(units, x.shape), c) for x, c in rows.parts()))
     gone = set(_owners(run)[units].tolist())
-    return replace(holes, table=table, cells=np.tile([n in gone for n in table.names], (len(table), 1)))
+    if source is None or split is not None:
+        whole = read_table(path, delimiter=delimiter, split=split or "test", seed=run.recipe.training.seed)
+        layout, tables = whole.layout, lambda: iter([whole])
+    else:
+        found = open_table_parts(path, path, delimiter)
+        layout, tables = found.layout, found.read
+
+    def read() -> Iterator[Holes]:
+        for (x, context), table in _aligned(rows.parts(), every_kth(tables(), every)):
+            cells = np.tile([n in gone for n in table.names], (len(table), 1))
+            yield Holes(x, np.broadcast_to(units, x.shape), context, table, cells)
+
+    return HoleSource(rows.rows, read, layout)
 
 
-def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: str = "error") -> Holes:
-    """Reads a file with missing values: empty cells of a table, NaN in an array.
+def _aligned(rows: Iterator[tuple], tables: Iterable[Table]) -> Iterator[tuple[tuple, Table]]:
+    """Every table with its rows, which come in other parts."""
+    held: list[tuple] = []
+    for table in tables:
+        while sum(len(x) for x, _ in held) < len(table):
+            held.append(next(rows))
+        x, context = join(held)
+        cut = len(table)
+        yield (x[:cut], None if context is None else context[:cut]), table
+        held = [(x[cut:], None if context is None else context[cut:])]
+
+
+def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: str = "error") -> HoleSource:
+    """Opens a file with missing values: empty cells of a table, NaN in an array.
 
     Args:
         run: the model.
-        path: a .npy, or a table.
+        path: a .npy, a .npz of one array, or a table.
         every: 1 for all rows, k for every k-th.
         delimiter: between the cells of a text table; None detects it.
         unseen: what a text that no training row had counts as; the cell itself is kept in any case.
     """
     if run.model.n_context:
         raise DarnError("this model needs a label for every row: complete its rows from Python")
-    if Path(path).suffix.lower() == ".npy":
-        x = read_array(path)[::every]
-        if x.ndim != 2 or x.dtype.kind not in "fbiu":
+    if Path(path).suffix.lower() in (".npy", ".npz"):
+        shape, dtype, arrays = open_arrays_parts(path, every)
+        if len(shape) != 2 or dtype.kind not in "fbiu":
             raise DarnError(f"{path} must hold rows x columns of 0, 1 and NaN")
-        return Holes(x, np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool))
-    table = read_table(path, delimiter=delimiter).take(slice(None, None, every))
+        gone = np.isnan if dtype.kind == "f" else lambda x: np.zeros(x.shape, bool)
+        return HoleSource(shape[0], lambda: (Holes(x, gone(x)) for x in arrays()))
+    found = open_table_parts(path, path, delimiter)
+    rows = -(-found.count() // every)
+    parts = lambda: (_of_table(run, t, path, unseen) for t in every_kth(found.read(), every))  # noqa: E731
+    return HoleSource(rows, parts, found.layout)
+
+
+def _of_table(run: Run, table: Table, path: str, unseen: str) -> Holes:
     gone = is_missing(table.cells)
     if run.schema is None:
         x = _bits(table.cells, gone, run.model.n_x, path)
@@ -121,7 +228,7 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: 
     return Holes(found.bits.astype(np.float32), found.unknown, None, table, gone & modelled)
 
 
-def write(run: Run, out: str, x: np.ndarray, holes: Holes, seed: int) -> None:
+def write(run: Run, out: str, parts: Iterator[tuple], source: HoleSource, n: int, seed: int) -> None:
     """Writes completions as an image, an array or a table.
 
     In a table every cell that was not missing is written as it was read, and so are columns that are not modelled.
@@ -129,36 +236,57 @@ def write(run: Run, out: str, x: np.ndarray, holes: Holes, seed: int) -> None:
     Args:
         run: the model.
         out: FILE.png, FILE.npy or FILE.csv.
-        x: (N, n, n_x), n completions of each row.
-        holes: the rows they complete.
+        parts: (rows, (N, n, n_x) completions) of consecutive rows.
+        source: the rows they complete.
+        n: completions of each row.
         seed: of the numbers drawn within their bins.
     """
-    flat, n = x.reshape(-1, x.shape[-1]), x.shape[1]
+    flat = lambda x: x.reshape(-1, x.shape[-1])  # noqa: E731
     if out.lower().endswith("npy"):
-        write_table(out, x, [])
-    elif not out.lower().endswith("csv") or (holes.table is None and run.schema is None):
-        write_rows(out, flat, shape=run.shape, columns=run.columns)
-    elif holes.table is None:
-        side = None if holes.context is None else np.repeat(holes.context, n, axis=0)
-        write_words(out, *synthetic.table(run, flat, side, seed=seed))
+        with open_table(out, source.rows, []) as put:
+            for _, x in parts:
+                put(x)
+    elif not out.lower().endswith("csv") or (source.layout is None and run.schema is None):
+        how = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
+        with open_visible(out, source.rows * n, **how) as put:
+            for _, x in parts:
+                put(flat(x))
+    elif source.layout is None:
+        side = lambda c: None if c is None else np.repeat(c, n, axis=0)  # noqa: E731
+        names, rows = synthetic.table(run, ((flat(x), side(part.context)) for part, x in parts), seed=seed)
+        with open_words(out, names) as put:
+            for texts in rows:
+                put(texts)
     else:
-        assert holes.cells is not None
-        _write_text(run, out, flat, n, holes.table, holes.cells, seed)
+        _write_text(run, out, parts, n, source.layout, seed)
 
 
-def _write_text(run: Run, out: str, flat: np.ndarray, n: int, table: Table, missing: np.ndarray, seed: int) -> None:
+def _write_text(run: Run, out: str, parts: Iterator[tuple], n: int, layout: Layout, seed: int) -> None:
+    waiting: deque[Holes] = deque()
+
+    def bits() -> Iterator[tuple]:
+        for part, x in parts:
+            waiting.append(part)
+            yield x.reshape(-1, x.shape[-1]), None
+
     if run.schema is None:
-        filled = flat.astype(int).astype(str).astype(object)
-        place = range(len(table.names))
+        groups = (x.astype(int).astype(str).tolist() for x, _ in bits())
     else:
-        filled = np.array(run.schema.decode(flat, seed), dtype=object)
-        place = [run.schema.names.index(name) if name in run.schema.names else 0 for name in table.names]
-    layout = table.layout
+        groups = (texts for texts, _ in synthetic.decoded(run.schema, bits(), seed))
+    rows = chain.from_iterable(groups)
     with open_output(out) as f:
         f.write((b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode())
-        for i, cells in enumerate(table.cells):
-            for k in range(i * n, i * n + n):
-                f.write(layout.line(np.where(missing[i], filled[k, place], cells).tolist()).encode())
+        while (first := next(rows, None)) is not None:
+            rows = chain([first], rows)
+            part = waiting.popleft()
+            assert part.table is not None
+            assert part.cells is not None
+            names = part.table.names
+            place = [run.schema.names.index(a) if a in run.schema.names else 0 for a in names] if run.schema else None
+            for missing, cells in zip(part.cells, part.table.cells):
+                for filled in islice(rows, n):
+                    known = filled if place is None else [filled[j] for j in place]
+                    f.write(layout.line(np.where(missing, np.array(known, object), cells).tolist()).encode())
 
 
 def _bits(cells: np.ndarray, gone: np.ndarray, n: int, path: str) -> np.ndarray:

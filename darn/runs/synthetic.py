@@ -1,43 +1,89 @@
 """Synthetic rows of a table: decoding bits to the table's columns, and counting copies of training rows."""
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import numpy as np
 
+from darn.batching import recut
+from darn.data import Schema
 from darn.errors import DarnError
 from darn.runs.folder import Run
 
+GROUP = 4096  # rows whose numbers are drawn from one random stream
 
-def table(run: Run, x: np.ndarray, context: np.ndarray | None = None, *, seed: int = 0):
-    """Returns (column names, rows of texts) of sampled bits; the class, if one was given, is the last column."""
+
+def decoded(
+    schema: Schema, parts: Iterable[tuple[np.ndarray, Any]], seed: int
+) -> Iterator[tuple[list[list[str]], Any]]:
+    """Rows of texts, with what belongs to them.
+
+    Numbers are drawn within their bins. What is drawn for a row depends on the seed and the row's number alone, not on
+    how the rows come in parts.
+
+    Args:
+        schema: of the table.
+        parts: (bits, an array with as many rows or None) of consecutive rows.
+        seed: of the numbers.
+    """
+    for group, (x, side) in enumerate(recut(parts, GROUP)):
+        own = int(np.random.SeedSequence([seed, group]).generate_state(1)[0]) if group else seed
+        yield schema.decode(x, own), side
+
+
+def table(
+    run: Run, parts: Iterable[tuple[np.ndarray, np.ndarray | None]], *, seed: int = 0
+) -> tuple[list[str], Iterator[list[list[str]]]]:
+    """Returns (column names, rows of texts in parts) of sampled bits, which come as (bits, context).
+
+    The class, if one was given, is the last column.
+    """
     assert run.schema is not None
-    names, rows = list(run.schema.names), run.schema.decode(x, seed)
-    classes = run.about.data.classes
-    if classes and context is not None:
+    names, classes = list(run.schema.names), run.about.data.classes
+    if classes and run.model.n_context:
         label = run.recipe.data.labels or ""
         names.append("label" if label.lstrip("-").isdigit() else label)
-        rows = [[*row, classes[k]] for row, k in zip(rows, context.argmax(axis=1).tolist())]
-    return names, rows
+
+    def rows() -> Iterator[list[list[str]]]:
+        assert run.schema is not None
+        for words, context in decoded(run.schema, parts, seed):
+            if classes and context is not None:
+                words = [[*row, classes[k]] for row, k in zip(words, context.argmax(axis=1).tolist())]
+            yield words
+
+    return names, rows()
 
 
-def copies(run: Run, x: np.ndarray) -> dict | None:
-    """The fraction of rows that equal a training row, and the fraction of held-out rows that do.
+class Copies:
+    """Counts the rows that equal a training row, and compares with the fraction of held-out rows that do.
 
     Rows are compared as bits (numbers in the same bin are equal). A model that memorised rows produces more copies than
-    there are among held-out rows. None if the training data are no longer available.
+    there are among held-out rows.
     """
-    try:
-        splits = run.splits()
-    except DarnError:
-        return None
-    if splits.sha256 != run.about.data.sha256 or not len(x):
-        return None
-    seen = {r.tobytes() for r in splits.train.values}
-    fraction = lambda packed: float(np.mean([r.tobytes() in seen for r in packed]))  # noqa: E731
-    held_out = np.concatenate([splits.valid.values, splits.test.values])
-    return {
-        "sampled": fraction(np.packbits(x, axis=1)),
-        "held_out": fraction(held_out),
-        "train_rows": len(splits.train),
-    }
+
+    def __init__(self, run: Run):
+        self._seen, self._count, self._rows = None, 0, 0
+        try:
+            splits = run.splits()
+        except DarnError:
+            return  # the training data are no longer available
+        if splits.sha256 == run.about.data.sha256:
+            self._seen = {r.tobytes() for r in splits.train.values}
+            self._train = len(splits.train)
+            held_out = np.concatenate([splits.valid.values, splits.test.values])
+            self._held_out = float(np.mean([r.tobytes() in self._seen for r in held_out]))
+
+    def add(self, x: np.ndarray) -> None:
+        """Counts more sampled rows."""
+        self._rows += len(x)
+        if self._seen is not None:
+            self._count += sum(r.tobytes() in self._seen for r in np.packbits(x, axis=1))
+
+    def found(self) -> dict | None:
+        """The fractions; None if the training data are no longer available."""
+        if self._seen is None or not self._rows:
+            return None
+        return {"sampled": self._count / self._rows, "held_out": self._held_out, "train_rows": self._train}
 
 
 def sentence(found: dict) -> str:

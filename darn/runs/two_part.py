@@ -9,6 +9,8 @@ import bz2
 import lzma
 import math
 import zlib
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -26,6 +28,7 @@ from darn.training import fit
 from darn.zoo import build
 
 LEARNED = 20_000  # the most rows to train on, evenly spaced
+LEARNED_BITS = 1 << 27  # of these rows together: fewer of them, if they are very wide
 SCORED = 500  # rows to compare the grids on
 STEPS = 4000  # of training, for each candidate
 GRIDS = (1, 2, 3, 4, 5, 6, 8)  # weights as multiples of 2^-k
@@ -58,34 +61,60 @@ def candidates(n: int) -> dict[str, Architecture]:
     }
 
 
-def train_for(x: np.ndarray, *, seed: int = 0, progress: bool = False) -> TwoPart:
+def sample_of(parts: Iterable[np.ndarray], rows: int, n: int) -> np.ndarray:
+    """The rows to train on: evenly spaced, in bounded memory.
+
+    Args:
+        parts: consecutive rows of 0 and 1.
+        rows: in all parts together.
+        n: columns.
+
+    Returns:
+        (M, n) uint8.
+    """
+    most = min(rows, LEARNED, max(LEARNED_BITS // n, 1))
+    index = np.unique(np.linspace(0, rows - 1, most).astype(int))
+    found, before = [np.zeros((0, n), np.uint8)], 0
+    for part in parts:
+        here = index[np.searchsorted(index, before) : np.searchsorted(index, before + len(part))]
+        found.append(part[here - before])
+        before += len(part)
+    return np.concatenate(found)
+
+
+def train_for(some: np.ndarray, rows: int, *, seed: int = 0, progress: bool = False) -> TwoPart:
     """Finds the model that makes the file of some rows shortest, including the model itself.
 
     Args:
-        x: (N, n) of 0 and 1.
+        some: (M, n) of 0 and 1, the rows to train on.
+        rows: in the file.
         seed: of training.
         progress: whether to show a progress bar.
 
     Returns:
         The model, its bytes, and the sizes estimated for all candidates.
     """
-    n = x.shape[1]
-    some = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), LEARNED)).astype(int))] if len(x) else x
+    n = some.shape[1]
     best, tried = None, {}
     for name, arch in candidates(n).items():
-        model = build(arch, n, mean=_mean(some, n), key=jax.random.key(seed))
-        weights = sum(w.size for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
-        if arch.n_h or arch.visible != "factorial":  # independent columns are learned by counting
-            if 2 * weights > x.size:
-                continue  # it could not pay off even at two bits per weight
-            model = _trained(model, some, seed, progress)
+        make = partial(build, arch, n, mean=_mean(some, n), key=jax.random.key(seed))
+        counted = arch.n_h or arch.visible != "factorial"  # independent columns are learned by counting
+        if counted and 2 * _weights(make) > rows * n:
+            continue  # it could not pay off even at two bits per weight
+        model = _trained(make(), some, seed, progress) if counted else make()
         for k, (rounded, inside) in ((k, _rounded(model, k)) for k in GRIDS):
-            size = len(inside) + _bits(rounded, some, seed) * len(x) / 8
+            size = len(inside) + _bits(rounded, some, seed) * rows / 8
             tried[name] = min(tried.get(name, round(size)), round(size))
             if best is None or size < best[0]:
                 best = size, rounded, inside, name, k
     assert best is not None
     return TwoPart(*best[1:], tried)
+
+
+def _weights(make: Callable[[], Stack]) -> int:
+    """How many weights the model would have, without making it: for wide rows, it might not fit into memory."""
+    shapes = jax.tree.leaves(eqx.filter_eval_shape(make))
+    return sum(math.prod(w.shape) for w in shapes if hasattr(w, "shape") and np.issubdtype(w.dtype, np.inexact))
 
 
 def _mean(x: np.ndarray, n: int) -> np.ndarray:
@@ -168,14 +197,18 @@ def _decompress(tag: int, packed: bytes) -> bytes:
     return out
 
 
-def general(x: np.ndarray) -> tuple[str, int]:
+def general(parts: Iterable[np.ndarray]) -> tuple[str, int]:
     """Returns (name, bytes) of the best general-purpose compressor, on the rows packed eight bits to a byte."""
-    packed = np.packbits(x, axis=1).tobytes()
-    return min(
-        (
-            ("gzip -9", len(zlib.compress(packed, 9))),
-            ("bzip2 -9", len(bz2.compress(packed, 9))),
-            ("xz -9e", len(lzma.compress(packed, preset=9 | lzma.PRESET_EXTREME))),
-        ),
-        key=lambda v: v[1],
-    )
+    streams = {
+        "gzip -9": zlib.compressobj(9),
+        "bzip2 -9": bz2.BZ2Compressor(9),
+        "xz -9e": lzma.LZMACompressor(preset=9 | lzma.PRESET_EXTREME),
+    }
+    sizes = dict.fromkeys(streams, 0)
+    for part in parts:
+        packed = np.packbits(part, axis=1).tobytes()
+        for name, stream in streams.items():
+            sizes[name] += len(stream.compress(packed))
+    for name, stream in streams.items():
+        sizes[name] += len(stream.flush())
+    return min(sizes.items(), key=lambda v: v[1])
