@@ -175,18 +175,20 @@ def conv(layer, y, c, order=None, k=0):
     pixels = np.concatenate([2 * x - 1, np.ones((H, W, 1))], axis=2)
     down, right = np.zeros_like(pixels), np.zeros_like(pixels)
     down[1:], right[:, 1:] = pixels[:-1], pixels[:, :-1]
-    v = _convolution(layer.up, down)
+    v, gates = _convolution(layer.up, down), f64(layer.gates)[k][:, None, None]  # (L, 1, 1, 2, 2C)
     if layer.U is not None:
         given = apply(layer.U, c)
         every = given.reshape(H * W, -1) if given.size > len(layer.e) else np.tile(given, (H * W, 1))
-        v = v + every[order[::D] // D].reshape(H, W, -1)
+        given = every[order[::D] // D].reshape(H, W, -1)
+        v, steered = v + given, np.stack([_elu(given) @ S for S in f64(layer.steer)])
+        gates = gates + steered.reshape(len(gates), H, W, 2, -1)
     h = _convolution(layer.left, right) + _convolution(layer.link, _elu(v))
-    for block, bias in zip(layer.blocks, f64(layer.gates)[k]):
+    for block, bias in zip(layer.blocks, gates):
         b = f64(block.b)
         inside = _convolution(block.up[0], _elu(v)) + b[0]
-        v = v + _gate(_convolution(block.up[1], _elu(inside)) + bias[0])
+        v = v + _gate(_convolution(block.up[1], _elu(inside)) + bias[..., 0, :])
         inside = _convolution(block.left[0], _elu(h)) + _convolution(block.link, _elu(v)) + b[1]
-        h = h + _gate(_convolution(block.left[1], _elu(inside)) + bias[1])
+        h = h + _gate(_convolution(block.left[1], _elu(inside)) + bias[..., 1, :])
     hidden = _elu(h) @ f64(layer.head) + f64(layer.e)
     a = np.zeros((H, W, D))
     for f in range(D):

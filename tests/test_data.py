@@ -334,10 +334,10 @@ def test_unknown_names_and_unreadable_files(tmp_path, monkeypatch):
     refused(lambda: data.load(tmp_path / "none.csv"), "none.csv")
     path = FILES["comma"](tmp_path)
 
-    def denied(self):
+    def denied(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(type(path), "read_bytes", denied)
+    monkeypatch.setattr("darn.files.open", denied, raising=False)
     refused(lambda: data.load(path), "a.csv", "Permission denied")
 
 

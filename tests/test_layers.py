@@ -423,7 +423,7 @@ def test_the_integer_twin_is_the_layer_but_for_rounding(name):
     inputs, arithmetic = bits(0 if c is None else len(c)), ARITHMETICS[1]
 
     def logits(layer, dtype):
-        c = None if given is None else given.astype(dtype)
+        c = None if given is None else jax.device_put(given.astype(dtype))
         y = states(layer.n)[:: max(2**layer.n // 20, 1)].astype(dtype)
         return np.asarray(jax.jit(jax.vmap(lambda y: layer.logits(y, c)))(y))
 

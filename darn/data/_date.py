@@ -48,8 +48,7 @@ class Date(AbstractColumn):
         return f"date from {names[0].split('..')[0]} to {names[-1].split('..')[-1]}, in {self.n} cells"
 
     def is_sound(self):
-        own = (self.optional, self.one_hot)
-        return self.form in FORMATS and self.seconds.is_sound() and own == (self.seconds.optional, self.seconds.one_hot)
+        return self.form in FORMATS and self.seconds.is_sound()
 
     def _numbers(self, words: np.ndarray) -> np.ndarray:
         once = {w: seconds(w, self.form) or "" for w in set(words.tolist())}
