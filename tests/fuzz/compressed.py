@@ -52,7 +52,7 @@ class Compressed:
                 row = codec.RowCodec(made, batch=8, workers=1)
                 given, file = data.open_source(str(folder / name), 12, (4, 3)), io.BytesIO()
                 mask = data.unit_mask(given.notes)
-                row.write(file, given.parts, given.rows, notes=given.notes, model=carried, mask=mask)
+                row.write(file, given.bits(), given.rows, notes=given.notes, model=carried, mask=mask)
                 self._add(folder, path, file.getvalue(), ending)
 
     def _add(self, folder: Path, model: Path, made: bytes, ending: str) -> None:

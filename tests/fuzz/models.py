@@ -35,7 +35,7 @@ def tables(folder: Path) -> tuple[Path, data.Schema]:
 
 def of_a_table(path: Path, schema: data.Schema) -> None:
     """A model file with everything that training writes: recipe, schema, classes, provenance."""
-    n = sum(schema.groups)
+    n = sum(schema.sizes)
     model = zoo.build(Architecture(n_h=(2,), n_d=()), n, n_context=3, groups=schema.groups, key=jax.random.key(0))
     about = {"name": "t", "sha256": "0" * 64, "n": n, "rows": [48, 6, 6], "shape": None, "columns": list(schema.units)}
     about |= {"classes": ["0", "1", "2"], "table": schema.to_json(), "binarize": None}

@@ -74,7 +74,7 @@ class Reader:
 
 def read(path: Path, folder: Path) -> str:
     """Every way to read the file; "read" if any of them took it."""
-    ways: list[Callable[[], object]] = [lambda: list(data.open_source(str(path), None, None).parts)]
+    ways: list[Callable[[], object]] = [lambda: list(data.open_source(str(path), None, None).bits())]
     if data.is_table(path):
         ways += [
             lambda: data.load_rows(path),
