@@ -93,7 +93,7 @@ def read(path: Path, folder: Path) -> str:
             old.unlink()
         (alone / path.name).write_bytes(path.read_bytes())
         ways += [lambda: data.load_rows(alone, binarize="threshold")]
-        ways += [lambda: list(data.open_source(str(alone), None, None).parts)]
+        ways += [lambda: list(data.open_source(str(alone), None, None).bits())]
     taken = 0
     for way in ways:
         try:
