@@ -78,12 +78,12 @@ def rounded(module: Any, sums: Callable[[Any], jax.Array], grid: int, arithmetic
     weights, rest = eqx.partition(module, eqx.is_inexact_array)
     if not all(np.isfinite(w).all() for w in jax.tree.leaves(weights)):
         raise DarnError("the model has weights that are not finite: train it again with a lower learning rate")
-    counted = jax.jit(lambda sizes: sums(eqx.combine(sizes, rest)))
     k = MOST_BITS
     while k >= arithmetic.least:
         whole = jax.tree.map(lambda w, k=k: np.rint(np.ldexp(np.asarray(w, np.float64), k)), weights)
         # In integers, so that the sums of this check are exact as well (or far beyond the bound).
-        found = np.asarray(counted(jax.tree.map(np.abs, whole)), np.float64)
+        sizes = jax.device_put(jax.tree.map(np.abs, whole))
+        found = np.asarray(sums(eqx.combine(sizes, rest)), np.float64)
         most = float(found.max(initial=0))
         excess = int(math.frexp(math.ldexp(most, grid))[1]) - arithmetic.bits
         if excess <= 0:
