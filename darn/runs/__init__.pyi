@@ -5,6 +5,7 @@ from . import grid as grid
 from . import holes as holes
 from . import pretrained as pretrained
 from . import provenance as provenance
+from . import questions as questions
 from . import recipe as recipe
 from . import sweep as sweep
 from . import synthetic as synthetic
