@@ -1,4 +1,5 @@
 from . import baselines as baselines
+from . import cells as cells
 from . import defaults as defaults
 from . import folder as folder
 from . import grid as grid
