@@ -18,6 +18,7 @@ from darn.data import Schema, infer, parse_question, parse_tests, parts_of
 from darn.data._number import fit_number
 from darn.data._part import Test
 from darn.inference import conditional as conditional_of
+from darn.inference import constrained
 from darn.inference.conditional import Conditional
 from darn.model_file import save_model
 from darn.runs import questions
@@ -93,13 +94,28 @@ def test_probabilities_and_samples_equal_enumeration(name):
         exact = Conditional(model, variables_of(schema, parts)[0])
         assert exact.method == "exact"
         assert exact.log_p == pytest.approx(np.log(truth), abs=2e-4)
+        rough = Conditional(model, variables_of(schema, parts)[0], exact=False)
+        drawn = rough.draw(3000, seed=4)
+        assert drawn.log_p == pytest.approx(np.log(truth), abs=4 * drawn.relative_variance**0.5 + 1e-3)
+        assert drawn.log_w.max() < 1e-4
     posterior = p * allowed(parts) / truth
-    rough = Conditional(model, variables_of(schema, parts)[0], exact=False)
     for found in (exact.sample(2000, seed=1), rough.sample(2000, seed=1, draws=8000)):
         cell = found.x.astype(int) @ (1 << np.arange(found.x.shape[1] - 1, -1, -1))
         assert chi_square(cell, posterior) > P_VALUE
-    assert found.ess is not None
-    assert found.log_p == pytest.approx(np.log(truth), abs=4 / found.ess**0.5)
+
+
+def test_values_of_many_paths_are_drawn_bit_by_bit(monkeypatch):
+    monkeypatch.setattr(constrained, "MOST_PATHS", 0)
+    model, p = small("linear")
+    schema = small_schema()
+    parts = parts_of(schema, parse_tests(schema, "kind!=b, height in 3..9, word in {w, z, x}"))
+    weights = p * allowed(parts)
+    rough = Conditional(model, variables_of(schema, parts)[0], exact=False)
+    drawn = rough.draw(4000, seed=4)
+    assert drawn.log_p == pytest.approx(np.log(weights.sum()), abs=4 * drawn.relative_variance**0.5)
+    assert drawn.ess > 400  # weights that are far from even would have fewer
+    x = rough.sample(2000, seed=1, draws=10_000).x.astype(int)
+    assert chi_square(x @ (1 << np.arange(x.shape[1] - 1, -1, -1)), weights / weights.sum()) > P_VALUE
 
 
 def test_estimates_are_honest(monkeypatch):
