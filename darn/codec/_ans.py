@@ -80,6 +80,8 @@ def _pop(s, words, pos, bits, a, frequency, length):
 
 @compiled
 def _push_choices(s, words, pos, chosen, shares):
+    if shares.shape[1] == 1:  # no choice, and 2^64 would not fit into a word
+        return s, pos
     for i in range(chosen.size - 1, -1, -1):
         f, start = np.uint64(shares[i, chosen[i]]), np.uint64(0)
         for k in range(chosen[i]):

@@ -26,6 +26,7 @@ from darn.model import Stack
 from darn.nn import Host
 
 BATCH = 512  # rows evaluated by one program
+WALK = 1024  # rows that a walk keeps on an accelerator; elsewhere BATCH
 
 Bits = np.ndarray  # (rows, units) uint8
 # (units, their logits of all rows) -> the bits of these units; see `darn.nn.Decide`
@@ -67,18 +68,42 @@ def _start(stack: Stack, side: str, l: int, n: int, order, *inputs):
     return _over_rows(one, stack, n, inputs, order)
 
 
-class Evaluator:
-    """The twin's logits for any number of rows, `batch` at a time; the batch size does not change them."""
+def _sequences(layer: AbstractBinaryLayer) -> np.ndarray | None:
+    found = np.stack([np.asarray(layer.sequence(k)) for k in range(layer.n_orders)])
+    return None if len(found) == 1 and np.array_equal(found[0], np.arange(layer.n)) else found
 
-    def __init__(self, twin: Stack, batch: int = BATCH):
-        self.twin, self.batch = twin, batch
+
+class Evaluator:
+    """The twin's logits for any number of rows, at most `batch` at a time; the batch size does not change them."""
+
+    def __init__(self, twin: Stack, batch: int | None = None):
+        self.twin, accelerated = twin, jax.default_backend() != "cpu"
+
+        def within(floats: int, most: int) -> int:
+            return max(min(batch or most, floats // twin.row_floats), 1)
+
+        # A layer of many floats a row fills a processor with few rows; in a walk, which takes a cell at a time, it
+        # needs more.
+        self.batch = within(1 << (27 if accelerated else 22), BATCH)
+        self._walked = within(1 << (31 if accelerated else 25), WALK if accelerated else BATCH)
         self._dtype = dtype_of(twin)
+        layers = [*((("p", l), part.layer) for l, part in enumerate(twin.decoder))]
+        layers += [(("q", k), part.layer) for k, part in enumerate(twin.encoder)]
+        # (orders, units) in the sequence in which they are decided, of layers that do not simply go from first to last.
+        self.sequences = {place: found for place, layer in layers if (found := _sequences(layer)) is not None}
 
     @contextlib.contextmanager
     def _exactly(self) -> Iterator[None]:
         # No TF32 on an accelerator, and float64 if the twin uses it.
         with jax.default_matmul_precision("highest"), jax.enable_x64(self._dtype == "float64"):
             yield
+
+    def _walk_size(self, rows: int) -> int:
+        """Rows that a walk of these rows is padded to: few sizes, since each has programs of its own."""
+        size = self._walked
+        while size // 8 >= rows and size * self.twin.row_floats > 1 << 22:
+            size = -(-size // 8)
+        return size
 
     def layer(self, side: str, l: int) -> AbstractBinaryLayer:
         """The twin's layer."""
@@ -105,7 +130,7 @@ class Evaluator:
     ) -> Bits:
         """(rows, units): y, decided along the layer's chain for all rows at once, each in its own order."""
         layer = self.layer(side, l)
-        units = None if orders is None else in_sequence(layer, orders).T
+        units = None if orders is None else self.sequences[side, l][orders].T
 
         def decide(decided, here, a):
             # The bits popped here were pushed all at once, in the order of the units.
@@ -124,7 +149,7 @@ class Evaluator:
             program = partial(_start, self.twin, side, l, self.batch)
             orders = None if orders is None else orders.astype(np.int32)
             state = map_rows(program, rows, self.batch, orders, x, h, out_axis=-1)
-            y, _ = layer.walk(state, decide, 0, Host(self.batch))
+            y, _ = layer.walk(state, decide, 0, Host(self._walk_size(rows)))
         return np.ascontiguousarray(y.T, dtype=np.uint8)
 
     def lengths(self, side: str, l: int, y: Bits, x, h, mask: Bits | None = None) -> tuple[list[np.ndarray], np.ndarray]:
@@ -133,11 +158,6 @@ class Evaluator:
         each = [self.logits(side, l, y, x, h, None if K == 1 else k) for k in range(K)]
         there = None if mask is None else mask.T
         return each, np.stack([_choice.lengths(y.T, a, there) for a in each])
-
-
-def in_sequence(layer: AbstractBinaryLayer, orders: np.ndarray) -> np.ndarray:
-    """(rows, units): the units of each row in the sequence in which its order decides them."""
-    return np.stack([np.asarray(layer.sequence(k)) for k in range(layer.n_orders)])[orders]
 
 
 class Lengths:
@@ -154,40 +174,38 @@ class Lengths:
 class StackCodec:
     """Pushes rows onto a stack of bits and pops them."""
 
-    def __init__(self, twin: Stack, batch: int = BATCH):
+    def __init__(self, twin: Stack, batch: int | None = None):
         self.twin, self.evaluate = twin, Evaluator(twin, batch)
-        parts = (*twin.decoder, *twin.encoder)
-        self.takes_bits = bool(twin.n_layers) or any(part.layer.n_orders > 1 for part in parts)  # off the stack
+        self.takes_bits = bool(twin.n_layers or self.evaluate.sequences)  # off the stack
 
     # One conditional, given the layers known so far; `h` begins at h^1 for both p and q.
 
     def _push(
         self, ans: Ans, side: str, l: int, y: Bits, x, h, mask: Bits | None = None, *, bits_back: bool = True
     ) -> float:
-        layer, cost = self.evaluate.layer(side, l), 0.0
-        if layer.n_orders == 1:
-            a, own = self.evaluate.logits(side, l, y, x, h), y
-        else:  # the order is popped from its posterior; without bits back it is the most probable one
-            each, lengths = self.evaluate.lengths(side, l, y, x, h, mask)
-            if bits_back:
-                orders, cost = ans.pop_choices(_choice.posterior(lengths))
-            else:
-                orders = lengths.argmin(axis=0)
-            units, rows = in_sequence(layer, orders), np.arange(len(y))
-            a = np.stack([each[k][u, i] for i, k, u in zip(rows, orders, units)], axis=1)
-            own, mask = (None if v is None else np.take_along_axis(v, units, axis=1) for v in (y, mask))
-        bits = own.T
-        total = ans.push(bits, a) if mask is None else ans.push(bits[mask.T], a[mask.T])
-        if layer.n_orders > 1:
-            total += ans.push_choices(orders, _choice.uniform(len(y), layer.n_orders)) - cost
-        return total
+        sequences = self.evaluate.sequences.get((side, l))
+        if sequences is None:
+            a = self.evaluate.logits(side, l, y, x, h)
+            return ans.push(y.T, a) if mask is None else ans.push(y.T[mask.T], a[mask.T])
+        # The order is popped from its posterior; without bits back it is the most probable one.
+        (each, lengths), cost = self.evaluate.lengths(side, l, y, x, h, mask), 0.0
+        if bits_back:
+            orders, cost = ans.pop_choices(_choice.posterior(lengths))
+        else:
+            orders = lengths.argmin(axis=0)
+        units = sequences[orders]
+        a = np.stack([each[k][own, i] for i, (k, own) in enumerate(zip(orders, units))], axis=1)
+        bits = np.take_along_axis(y, units, axis=1).T
+        there = ... if mask is None else np.take_along_axis(mask, units, axis=1).T
+        cost = ans.push(bits[there], a[there]) - cost
+        return cost + ans.push_choices(orders, _choice.uniform(len(y), len(sequences)))
 
     def _pop(
         self, ans: Ans, side: str, l: int, rows: int, x, h, mask: Bits | None = None, *, bits_back: bool = True
     ) -> tuple[Bits, float]:
-        layer, orders, total = self.evaluate.layer(side, l), None, 0.0
-        if layer.n_orders > 1:
-            orders, total = ans.pop_choices(_choice.uniform(rows, layer.n_orders))
+        sequences, orders, total = self.evaluate.sequences.get((side, l)), None, 0.0
+        if sequences is not None:
+            orders, total = ans.pop_choices(_choice.uniform(rows, len(sequences)))
 
         def choose(units, a):
             nonlocal total
@@ -210,7 +228,7 @@ class StackCodec:
         """The code with every unit of q(h|x) at its more probable value; it takes no bits from the stack."""
         h: tuple[Bits, ...] = ()
         for k in range(self.twin.n_layers):
-            orders = None if self.evaluate.layer("q", k).n_orders == 1 else np.zeros(len(x), np.int64)
+            orders = np.zeros(len(x), np.int64) if ("q", k) in self.evaluate.sequences else None
             h = (*h, self.evaluate.walk("q", k, len(x), x, h, lambda _, a: (a > 0).astype(np.uint8), orders))
         return h
 
