@@ -7,9 +7,9 @@ compressed file pops them from a stack that a compiled program cannot reach.
 
 import abc
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -159,6 +159,7 @@ class Host(AbstractTurns):
 
     def __init__(self, at_once: int = 512):
         self.at_once = at_once  # rows per call of the compiled parts of the walk
+        self._programs: dict[tuple[Callable, int], tuple[Any, Any, Any]] = {}
 
     def block(self):
         return 32
@@ -201,7 +202,17 @@ class Host(AbstractTurns):
     def call(self, f, module, index, *held):
         # One program for all parts. Their results stay on the device.
         index = jax.tree.map(lambda i: np.asarray(i, np.int32), index)
-        return _Held([_over_rows(f, module, index, own) for own in zip(*(v.parts for v in held))], held[0].counts)
+        program, weights = self._program(f, module)
+        return _Held([program(weights, index, own) for own in zip(*(v.parts for v in held))], held[0].counts)
+
+    def _program(self, f, module):
+        # Found once a walk: taking a large module apart takes as long as many a step.
+        if (f, id(module)) not in self._programs:
+            leaves, tree = jax.tree.flatten(module)
+            arrays = [leaf for leaf in leaves if _is_array(leaf)]
+            others = tuple(None if _is_array(leaf) else leaf for leaf in leaves)
+            self._programs[f, id(module)] = _over_rows(f, tree, others), arrays, module
+        return self._programs[f, id(module)][:2]
 
     def fetch(self, held):
         parts = zip(held.parts, held.counts)
@@ -224,9 +235,21 @@ def _rows_first(v: np.ndarray) -> np.ndarray:
     return v.astype(jax.dtypes.canonicalize_dtype(float)) if v.dtype == np.uint8 else v
 
 
-@eqx.filter_jit
-def _over_rows(f, module, index, rows):
-    return jax.vmap(lambda *own: f(module, index, *own))(*rows)
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray)
+
+
+@lru_cache(maxsize=256)
+def _over_rows(f: Callable, tree: Any, others: tuple):
+    """The program of `Host.call`, for a module of given structure, with None in place of arrays."""
+
+    @jax.jit
+    def program(arrays, index, rows):
+        own = iter(arrays)
+        module = jax.tree.unflatten(tree, [next(own) if leaf is None else leaf for leaf in others])
+        return jax.vmap(lambda *own: f(module, index, *own))(*rows)
+
+    return program
 
 
 COMPILED = Compiled()
