@@ -337,7 +337,7 @@ def exchange(args) -> dict:
 
 
 def frontier(args) -> dict:
-    """Test rows compressed and restored, and another machine's file of them read. The file is kept beside the record."""
+    """Test rows compressed and restored, and another machine's file of them read. The file stays beside the record."""
     from darn import codec
     from darn.runs import folder
 

@@ -128,12 +128,11 @@ def test_the_twin_is_exact_and_near(name):
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda w: jnp.asarray(w, jnp.float64) if eqx.is_inexact_array(w) else w, twin)
     here, wider = Evaluator(twin, 8), Evaluator(wide, 4)
-    h = StackCodec(twin, 8).most_probable(x)
+    h, rows = StackCodec(twin, 8).most_probable(x), np.arange(len(x))
     sides = [("p", l, (x, *h)[l], None, h) for l in range(len(twin.decoder))]
     sides += [("q", k, h[k], x, h[:k]) for k in range(twin.n_layers)]
     for side, l, y, below, above in sides:
-        K, rows = here.layer(side, l).n_orders, np.arange(len(x))
-        each = []
+        K, each = here.layer(side, l).n_orders, []
         for k in (None,) if K == 1 else range(K):
             each.append(here.logits(side, l, y, below, above, k))
             np.testing.assert_array_equal(each[-1], wider.logits(side, l, y, below, above, k))

@@ -31,4 +31,3 @@ def rounding_cost(model: Stack, twin: Stack, x: np.ndarray) -> float:
         bits -= in_bits(evaluate.lengths("q", k, y, x, h[:k])[1])
     as_floats = jax.tree.map(lambda v: jnp.asarray(v, jnp.float32), (x, h))
     return float(np.mean(bits * np.log(2) - np.asarray(_float_lengths(model, *as_floats), np.float64)))
-

@@ -152,7 +152,9 @@ class Evaluator:
             y, _ = layer.walk(state, decide, 0, Host(self._walk_size(rows)))
         return np.ascontiguousarray(y.T, dtype=np.uint8)
 
-    def lengths(self, side: str, l: int, y: Bits, x, h, mask: Bits | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+    def lengths(
+        self, side: str, l: int, y: Bits, x, h, mask: Bits | None = None
+    ) -> tuple[list[np.ndarray], np.ndarray]:
         """Returns (the logits in each of the layer's orders, the lengths of y in them: see `_choice.lengths`)."""
         K = self.layer(side, l).n_orders
         each = [self.logits(side, l, y, x, h, None if K == 1 else k) for k in range(K)]

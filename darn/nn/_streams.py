@@ -1,7 +1,7 @@
 """What lies between the convolutions of a gated net: sums, elu, gates and residual streams, in floats or in integers.
 
-In integers, everything is a multiple of 2^-step and clipped, so that the range of a deep net does not grow from block to
-block: every sum of products is exact on any device, and what follows it rounds to the same number everywhere.
+In integers, everything is a multiple of 2^-step and clipped, so that the range of a deep net does not grow from block
+to block: every sum of products is exact on any device, and what follows it rounds to the same number everywhere.
 """
 
 from dataclasses import dataclass
