@@ -93,9 +93,7 @@ def _claims():
     for estimator in ("straight_through", "reinforce", "disarm"):
         fields = (("estimator", estimator), ("n_samples", 1 if estimator == "straight_through" else 2))
         method = f"DARN n_h=500, {estimator}"
-        yield Row(
-            "claims", f"mnist-500-{estimator}", method, MNIST, base="mnist-500", fields=fields, keep_model=False
-        )
+        yield Row("claims", f"mnist-500-{estimator}", method, MNIST, base="mnist-500", fields=fields, keep_model=False)
     for data in ("adult", "dna", "mushrooms"):
         yield Row("claims", f"{data}-noise", "DARN, adaNoise", data, base=data, fields=(("noise", "matrix"),))
 
