@@ -3,11 +3,13 @@
 import contextlib
 import math
 from collections import deque
+from typing import Any
 
 from darn.cli._base import (
     BAR,
     Commands,
     add_delimiter,
+    add_given,
     add_unseen,
     at_least_one,
     check_different,
@@ -48,6 +50,9 @@ def complete(args) -> None:
     n = args.n or (DRAWS if many else 1)
     copies = 1 if args.most_probable else n  # of each row in the output
     check_seed(args)
+    if args.given and (args.most_probable or args.hide):
+        other = "--most-probable" if args.most_probable else "--hide"
+        raise DarnError(f"{other} is without conditions: leave out {other} or --given")
     if args.hide is None and args.data is None:
         raise DarnError("nothing is missing: give a file with missing values, or hide a part of rows with --hide lower")
     use_device(args)
@@ -59,7 +64,7 @@ def complete(args) -> None:
     from darn.runs.folder import load
 
     run = load(args.model)
-    schema = questions.schema_of(run) if args.cells else run.schema
+    schema: Any = questions.schema_of(run) if args.cells else None
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
     facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data.source, "n": copies}
     if args.hide is None:
@@ -69,6 +74,9 @@ def complete(args) -> None:
     known, missing = given.survey(run)
     if not known.rows:
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
+    within, conditions = {}, None
+    if args.given:
+        known, conditions, within = cells.conditions(run, args.given, given, known)
     method = "importance" if known.how == "importance" else "exact"
     ess, least, exact = Moments(), math.inf, Moments()
 
@@ -78,13 +86,14 @@ def complete(args) -> None:
 
         def filled():
             nonlocal least
-            first = 1
-            for part, x, sizes in holes.completed(run, given, known, n, progress=bar.update, **options):
+            first, more = 1, {"conditions": conditions, "progress": bar.update, **options}
+            drawn = holes.completed(run, given, known, n, **more)
+            for part, x, sizes in drawn:
                 if sizes is not None:
                     ess.add(sizes)
                     least = min(least, float(sizes.min()))
                 if write_cells is not None:
-                    write_cells(list(cells.probabilities(schema, part, x, first)))
+                    write_cells(list(cells.probabilities(schema, part, x, first, within)))
                 if args.most_probable:
                     own, all_compared = cells.best(run, part, x, n_samples=args.samples, seed=args.seed)
                     exact.add(all_compared.astype(float))
@@ -93,7 +102,7 @@ def complete(args) -> None:
                 yield part, x
 
         if args.out:
-            within = cells.medians(run.schema) if args.most_probable else None
+            within = cells.medians(run.schema) if args.most_probable else within
             holes.write(run, args.out, filled(), given, copies, args.seed, within)
         else:
             deque(filled(), maxlen=0)
@@ -155,6 +164,7 @@ def register(add: Commands) -> None:
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
     add_delimiter(p)
     add_unseen(p)
+    add_given(p)
     p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")
     p.add_argument("-n", type=int, help=f"completions of each row (default 1; {DRAWS} for the next two options)")
     p.add_argument(

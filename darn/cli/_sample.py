@@ -59,7 +59,7 @@ def sample(args) -> None:
     within = questions.parts_for(schema, args.given) if schema is not None else None
     context = one_context(run, contexts, args.label) if args.given else None
 
-    def drawn(n: int, **options):
+    def drawn(n: int, **options) -> Any:
         if schema is not None and within is not None:
             given = {"context": context, "seed": args.seed, **options}
             return questions.given_rows(run.model, schema, within, n, **given)

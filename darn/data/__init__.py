@@ -24,6 +24,7 @@ from darn.data._load import open_rows as open_rows
 from darn.data._nearest import nearest as nearest
 from darn.data._notes import read_notes as read_notes
 from darn.data._part import AbstractPart as AbstractPart
+from darn.data._part import Test as Test
 from darn.data._record import record_atari as record_atari
 from darn.data._restore import check_restore as check_restore
 from darn.data._restore import restore as restore

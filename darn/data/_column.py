@@ -175,7 +175,7 @@ class Category(AbstractColumn):
     def part(self, tests):
         codes = {w: int(v) for t in tests for w, v in zip(t.known, self.find(np.array(t.known, object))) if v >= 0}
         allowed = allowed_values(self.values, codes, self.order == "ordered category", tests)
-        return ValuePart(self, allowed, any(t.keeps_missing for t in tests))
+        return ValuePart(self, allowed, all(t.keeps_missing for t in tests))
 
     def describe(self):
         if self.n == 1:

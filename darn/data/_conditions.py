@@ -82,7 +82,7 @@ def parse_question(schema: Schema, text: str) -> Question:
             "P(tame=1 | animal=cat, weight>=4)"
         )
     scan = _Scanner(schema, found[2], bar=True)
-    alone = scan.column_alone()
+    alone, event = scan.column_alone(), {}
     if alone is None:
         if found[1] == "E":
             raise DarnError(f"{text!r}: E takes the name of a column, as in E(weight | animal=cat)")
@@ -91,7 +91,7 @@ def parse_question(schema: Schema, text: str) -> Question:
     if not scan.ended:
         raise DarnError(f"cannot read {text!r}: there is a second bar; put quotes around texts with a bar")
     kind = "mean" if found[1] == "E" else "probability" if alone is None else "distribution"
-    return Question(kind, alone, event if alone is None else {}, given, text.strip())
+    return Question(kind, alone, event, given, text.strip())
 
 
 def both(a: Tests, b: Tests) -> Tests:

@@ -35,10 +35,10 @@ class Date(AbstractColumn):
         return self.seconds.n
 
     def find(self, words):
-        return self.seconds.find(self._numbers(words))
+        return self.seconds.find(self.numbers(words))
 
     def log_density(self, words, values):
-        return self.seconds.log_density(self._numbers(words), values) + np.log(DAY)
+        return self.seconds.log_density(self.numbers(words), values) + np.log(DAY)
 
     def draw(self, values, rng):
         return self.texts(self.seconds.draw(values, rng))
@@ -53,7 +53,7 @@ class Date(AbstractColumn):
             return None if at is None else self.seconds.place(at)
 
         steps = allowed_steps(place, tests, f"a date like {self.value_names()[0].split('..')[0]}")
-        return DatePart(self, NumberPart(self.seconds, steps, any(t.keeps_missing for t in tests)))
+        return DatePart(self, NumberPart(self.seconds, steps, all(t.keeps_missing for t in tests)))
 
     def value_names(self):
         return ["..".join(map(self._text, name.split(".."))) for name in self.seconds.value_names()]
@@ -65,7 +65,8 @@ class Date(AbstractColumn):
     def is_sound(self):
         return self.form in FORMATS and self.seconds.is_sound()
 
-    def _numbers(self, words: np.ndarray) -> np.ndarray:
+    def numbers(self, words: np.ndarray) -> np.ndarray:
+        """The seconds of dates, as texts; '' of other texts."""
         once = {w: seconds(w, self.form) or "" for w in set(words.tolist())}
         return np.array([once[w] for w in words.tolist()], dtype=object)
 
@@ -81,6 +82,9 @@ class DatePart(AbstractPart):
 
     def __init__(self, column: Date, seconds: NumberPart):
         self.column, self.weights, self._seconds = column, seconds.weights, seconds
+
+    def allows(self, words):
+        return self._seconds.allows(self.column.numbers(words))
 
     def draw(self, values, rng):
         return self.column.texts(self._seconds.draw(values, rng))

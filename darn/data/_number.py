@@ -108,7 +108,7 @@ class Number(AbstractColumn):
         return self.texts(self._pieces.draw(values, rng))
 
     def part(self, tests):
-        return NumberPart(self, allowed_steps(self.place, tests), any(t.keeps_missing for t in tests))
+        return NumberPart(self, allowed_steps(self.place, tests), all(t.keeps_missing for t in tests))
 
     def place(self, word: str) -> Fraction | None:
         """i of a number exactly, perhaps between two steps; None of other texts."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -54,12 +54,16 @@ class Test(NamedTuple):
 class AbstractPart(abc.ABC):
     """What a condition allows of a column's texts."""
 
-    column: AbstractColumn
+    column: Any  # its own kind of column
     weights: np.ndarray  # (n + 1,) the probability that a text of each value is allowed; the last: a missing one
 
     @abc.abstractmethod
     def draw(self, values: np.ndarray, rng: np.random.RandomState) -> list[str]:
         """An allowed text of each value."""
+
+    @abc.abstractmethod
+    def allows(self, words: np.ndarray) -> np.ndarray:
+        """Which texts, none of them missing, are allowed; unknown ones are."""
 
     @abc.abstractmethod
     def means(self) -> np.ndarray | None:
@@ -83,6 +87,10 @@ class ValuePart(AbstractPart):
 
     def draw(self, values, rng):
         return self.column.draw(values, rng)
+
+    def allows(self, words):
+        values = self.column.find(words)
+        return (values < 0) | (self.weights[values] > 0)
 
     def means(self):
         found = [exact_number(v) for v in self.column.value_names()]

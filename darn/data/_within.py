@@ -22,7 +22,7 @@ class NumberPart(AbstractPart):
     """
 
     def __init__(self, column: Number, intervals: Intervals, missing: bool):
-        self.column: Number = column
+        self.column = column
         p, self._intervals = column._pieces, intervals
         self._p = p
         ranges = [_ranges(p, lo, hi) for lo, hi in intervals]
@@ -41,6 +41,7 @@ class NumberPart(AbstractPart):
         """An allowed number of each cell, in steps."""
         p, (which, u) = self._p, rng.random_sample((2, len(values)))
         k = weighted(self._total, self._first[values], self._end[values], which)
+        k = np.minimum(k, len(self._kind) - 1)  # of a cell that has no allowed number: any other
         kind, a, b = self._kind[k], self._a[k], self._b[k]
         index = np.where(kind == _COMMON, a, 0).astype(int), np.where(kind == _COMMON, b, 0).astype(int)
         known = np.append(p.known, 0)[weighted(p.total, *index, u)]
@@ -50,6 +51,10 @@ class NumberPart(AbstractPart):
             far = np.minimum(np.floor(a - scale * np.log1p(u * np.expm1(-(b - a + 1) / scale))), b)
         tail = np.where(kind == _BELOW, p.starts[0] - far, p.ends[-1] + far)
         return np.where(kind == _COMMON, known, np.where(kind == _UNIFORM, even, tail))
+
+    def allows(self, words):
+        i = self.column.steps(words)
+        return np.isnan(i) | np.any([(i >= lo) & (i <= hi) for lo, hi in self._intervals], axis=0)
 
     def draw(self, values, rng):
         return self.column.texts(self.steps(values, rng))
@@ -98,7 +103,7 @@ def _ranges(p, lo: float, hi: float) -> np.ndarray:
 
     a = np.clip(np.searchsorted(p.known, lo, side="left"), p.first, p.end)
     b = np.clip(np.searchsorted(p.known, hi, side="right"), p.first, p.end)
-    parts = [(np.full(n, _COMMON), within * (p.total[b] - p.total[a]) * p.per_row, a, b)]
+    parts: list[tuple] = [(np.full(n, _COMMON), within * (p.total[b] - p.total[a]) * p.per_row, a, b)]
     parts.append(even(p.starts, p.ends, within * p.rare))
     parts.append(even(p.ends + 1, p.ends + p.gap, p.share * p.in_gap))
     for side, (near, end) in enumerate(((p.starts[0] - hi, p.starts[0] - lo), (lo - p.ends[-1], hi - p.ends[-1]))):

@@ -68,8 +68,12 @@ class Tables(NamedTuple):
         return 1 + self.ahead.paths.shape[1]
 
 
-def make_tables(variables: Sequence[Variable], n: int) -> tuple[Tables, bool]:
-    """The tables, and whether the weight of every variable is settled before its units are drawn."""
+def make_tables(variables: Sequence[Variable], n: int, most: int | None = None) -> tuple[Tables, bool]:
+    """The tables, and whether the weight of every variable is settled before its units are drawn.
+
+    `most`: paths through a variable's values that may be looked along.
+    """
+    most = MOST_PATHS if most is None else most
     root = np.full(n + 1, -1)
     root[n] = 0
     nodes: list[tuple[list[int], list[float]]] = [([0, 0], [0.0, 0.0])]
@@ -81,7 +85,7 @@ def make_tables(variables: Sequence[Variable], n: int) -> tuple[Tables, bool]:
         can = v.weights > 0
         if v.codes.shape[1] > 1 and not _is_branch(v):
             paths, where = _paths(v.codes, can)
-            if len(paths) <= MOST_PATHS:
+            if len(paths) <= most:
                 ahead.append((v.start, paths, where, v.codes[can], np.log(v.weights[can])))
                 continue
             settled = False
@@ -173,9 +177,13 @@ def _grow(nodes: list, codes: np.ndarray, weights: np.ndarray) -> int:
     return add(np.arange(len(codes)), 0)
 
 
-def _walk(layer, c, tables, y, known, u, order):
-    """(y, log weight) of one walk: units that are known keep their values, the others are drawn."""
+def _walk(layer, c, tables, y, known, u, order, scored=None):
+    """(y, log weight) of one walk: units that are known keep their values, the others are drawn.
+
+    Where `scored`, the log-probability of a known unit is a part of the weight.
+    """
     root, after, gain = (jnp.asarray(v) for v in tables[:3])
+    scored = jnp.zeros(layer.n, bool) if scored is None else scored
 
     def one(carry, j, a):
         node, log_w = carry
@@ -183,7 +191,8 @@ def _walk(layer, c, tables, y, known, u, order):
         off, on = log_sigmoid(-a) + gain[here, 0], log_sigmoid(a) + gain[here, 1]
         drawn = (u[j] < jax.nn.sigmoid(on - off)).astype(y.dtype)
         bit = jnp.where(known[j], y[j], drawn)
-        log_w = log_w + jnp.where(here > 0, jnp.logaddexp(off, on), 0)
+        worth = jnp.where(scored[j] & (j < layer.n), jnp.where(bit > 0.5, on, off), jnp.logaddexp(off, on))
+        log_w = log_w + jnp.where((here > 0) | (scored[j] & (j < layer.n)), worth, 0)
         return (after[here, bit.astype(int)], log_w), bit
 
     def decide(carry, units, a):
@@ -194,6 +203,30 @@ def _walk(layer, c, tables, y, known, u, order):
     start = jnp.zeros((), after.dtype), jnp.zeros((), y.dtype)
     y, (_, log_w) = layer.chain(decide, start, c, order=order)
     return y, log_w
+
+
+def held(layer, c, tables: Tables, x, missing, key):
+    """Draws the missing units of a row, under conditions on the variables that they belong to.
+
+    Args:
+        layer: the visible one.
+        c: its context.
+        tables: the conditions, without variables that are looked ahead (`make_tables` with `most=0`).
+        x: (n,) the row.
+        missing: (n,) of bool.
+        key: of everything random.
+
+    Returns:
+        (the completed row, its log weight: the probability of the observed units and of the conditions).
+    """
+    k_u, k_order = jax.random.split(key)
+    order, _ = layer.draw_order(k_order)
+    first = jnp.asarray(tables.root)[:-1] >= 0
+    owner = jnp.cumsum(first) - 1
+    active = jnp.zeros(layer.n, bool).at[owner].max(missing)[owner]
+    root = jnp.where(first & ~active, 0, jnp.asarray(tables.root)[:-1])
+    own = tables._replace(root=jnp.append(root, 0))
+    return _walk(layer, c, own, x, ~missing, jax.random.uniform(k_u, (layer.n,)), order, ~missing)
 
 
 def constrained(layer, c, tables: Tables, key, y=None, known=None):
