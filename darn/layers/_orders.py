@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.nn import logsumexp
 from jaxtyping import Array, Int, PRNGKeyArray
 
@@ -48,6 +49,12 @@ def symmetries(grid: Grid) -> np.ndarray:
     return np.stack([found[i] for i in sorted(first)])
 
 
+def check_orders(places: Int[Array, "K n"]) -> None:
+    """Raises a ValueError unless each row is a permutation of the units; a model file may say anything."""
+    if not isinstance(places, Tracer) and (np.sort(places, axis=1) != np.arange(places.shape[1])).any():
+        raise ValueError("every order must contain each unit exactly once")
+
+
 @register("orders")
 class Orders(AbstractBinaryLayer):
     """p(y | c) = (1/K) sum_k p_k(y | c), the same layer in each of K orders of its units."""
@@ -68,6 +75,7 @@ class Orders(AbstractBinaryLayer):
         self.places = jnp.asarray(places, jnp.int32)
 
     def __check_init__(self):
+        check_orders(self.places)
         if self.core.n_told != len(self.places):
             raise ValueError(f"the layer can tell {self.core.n_told} orders apart, but has {len(self.places)}")
 
