@@ -49,6 +49,15 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
 
 
+# The files that take longest, in this order before all others: none of them is to be the last, alone on one core.
+LONG = ("products", "layers", "sweep", "report", "reproduce", "docs", "cli", "training", "codec", "gradients", "model")
+
+
+def pytest_collection_modifyitems(items):
+    rank = {f"test_{name}": i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
     """A compiled program holds memory maps, of which Linux gives a process 65,530: all the suite's would not fit."""
