@@ -43,7 +43,7 @@ class Floats:
         """The product of activations, from `elu`, with weights."""
         return x @ W
 
-    def weighed(self, x: Float[Array, "*cells C"], w: Float[Array, "*cells C"]) -> Float[Array, "*cells"]:
+    def weighed(self, x: Float[Array, "*cells C"], w: Float[Array, "*#cells C"]) -> Float[Array, "*cells"]:
         """The sum of activations, each with its weight."""
         return jnp.sum(x * w, axis=-1)
 
@@ -56,8 +56,8 @@ class Floats:
 class Integers:
     """In multiples of powers of two; see `Arithmetic`.
 
-    Streams reach far, and a sum over hundreds of channels would leave few bits for the weights. So an activation has two
-    digits, a multiple of 2^coarse and the rest, and their sums of products are exact one by one.
+    Streams reach far, and a sum over hundreds of channels would leave few bits for the weights. So an activation has
+    two digits, a multiple of 2^coarse and the rest, and their sums of products are exact one by one.
     """
 
     step: int = 10  # fractional bits of sums and streams
