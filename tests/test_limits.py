@@ -229,9 +229,17 @@ def test_what_unpacks_to_much_more_than_its_file(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((1 << 12, 1 << 10), np.uint8))
     pl.DataFrame({"a": ["x"] * 100_000}).write_parquet(tmp_path / "b.parquet")
     pl.DataFrame({"a": ["y" * 10_000] * 500}).write_parquet(tmp_path / "c.parquet")
-    for name, said in (("a.npz", "unpacks to"), ("b.parquet", "cells"), ("c.parquet", "unpacks to")):
-        with pytest.raises(DarnError, match=said):
-            data.load_rows(tmp_path / name)
+    refused = {"a.npz": "unpacks to", "b.parquet": "cells", "c.parquet": "unpacks to", "list.parquet": "lists"}
+    pl.DataFrame({"a": [[0] * 1000]}).write_parquet(tmp_path / "list.parquet")
+    kinds = {"bytes": pl.Binary, "categories": pl.Categorical, "enum": pl.Enum(["y" * 10_000])}
+    for name, kind in kinds.items():
+        frame = pl.DataFrame({"a": pl.Series(["y" * 10_000] * 500).cast(kind)})
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+        refused[f"{name}.parquet"] = "unpacks to"
+    for name, said in refused.items():
+        for way in (data.load_rows, lambda path: list(data.open_source(str(path), None, None).bits())):
+            with pytest.raises(DarnError, match=said):
+                way(tmp_path / name)
 
 
 def test_no_other_image_format_whatever_its_name(tmp_path):
