@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ import numpy as np
 from darn.data import _text_table
 from darn.data._layout import Layout
 from darn.data._limits import check_cells, check_unpacked
+from darn.data._parquet import check_pages
 from darn.data._raw import WHOLE, Part, Raw, pick_split
 from darn.errors import DarnError
 from darn.files import open_input, read_bytes
@@ -171,9 +173,10 @@ def _reading(what: str):
 def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callable[[], Iterator[Any]]]:
     """Column names and number of rows of a Parquet file, and a function that reads them as consecutive frames."""
     polars = _polars(what)
-    with open_input(path) as f:
+    with open_input(path) as f, _reading(what):
         packed = os.fstat(f.fileno()).st_size
-    with _reading(what):
+        with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            check_pages(content, packed, what)
         frame = polars.scan_parquet(path)
         names, rows = _checked(polars, frame, packed, what)
     step = max(PART_CELLS // max(len(names), 1), 1)
@@ -193,6 +196,7 @@ def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callabl
 def _parquet(data: bytes, what: str) -> Table:
     polars = _polars(what)
     with _reading(what):
+        check_pages(data, len(data), what)
         names, _ = _checked(polars, polars.scan_parquet(io.BytesIO(data)), len(data), what)
         frame = polars.read_parquet(io.BytesIO(data))
         check_unpacked(_bytes(frame), len(data), what)
