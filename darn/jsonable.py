@@ -48,7 +48,7 @@ def parse(text: str | bytes, what: str, most: int) -> Any:
         What `json.loads` gives.
 
     Raises:
-        FormatError: It is too long, not valid JSON, nested deeper than `MAX_DEPTH`, or has texts that are not Unicode.
+        FormatError: It is too long, not valid JSON, or nested deeper than `MAX_DEPTH`.
     """
     if len(text) > most:
         raise FormatError(f"{what} is longer than {most:,} bytes")
@@ -56,7 +56,6 @@ def parse(text: str | bytes, what: str, most: int) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError) as e:
         raise FormatError(f"{what} is not valid JSON") from e
-    _check_texts(value, text, what)
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [v for v in level if isinstance(v, dict | list)]
@@ -64,17 +63,6 @@ def parse(text: str | bytes, what: str, most: int) -> Any:
             return value
         level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
     raise FormatError(f"{what} is nested more than {MAX_DEPTH} deep")
-
-
-def _check_texts(value: Any, text: str | bytes, what: str) -> None:
-    """Refuses surrogates without their other half: JSON can escape them, but no file can be written with them."""
-    if (b"\\ud" if isinstance(text, bytes) else "\\ud") in text.lower():
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError as e:
-            raise FormatError(f"{what} has half a character in a text") from e
-        except RecursionError:
-            pass  # refused for its depth
 
 
 def optional(kind: Any) -> tuple[Any, bool]:

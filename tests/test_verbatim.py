@@ -463,12 +463,30 @@ def test_no_output_over_an_image_of_an_input_folder(tmp_path, capsys):
     (tmp_path / "scans").mkdir()
     for name in "ab":
         Image.fromarray(np.eye(4, dtype=bool)).save(tmp_path / "scans" / f"{name}.png")
-    save_model(
-        tmp_path / "m.safetensors", build(Architecture(), 16, key=jax.random.key(0)), {"data": {"shape": [4, 4]}}
-    )
-    argv = ["compress", tmp_path / "m.safetensors", tmp_path / "scans"]
+    model = tmp_path / "m.safetensors"
+    save_model(model, build(Architecture(), 16, key=jax.random.key(0)), {"data": {"shape": [4, 4]}})
+    argv = ["compress", model, tmp_path / "scans"]
     assert "itself an input" in spoken(capsys, *argv, tmp_path / "scans" / "a.png")[2]
     assert spoken(capsys, *argv, tmp_path / "scans.drn")[0] == 0
+    (tmp_path / "out" / "a.png").mkdir(parents=True)
+    assert "a.png is a folder" in spoken(capsys, "decompress", model, tmp_path / "scans.drn", tmp_path / "out")[2]
+    assert not (tmp_path / "out" / "b.png").exists()
+    assert {p.name for p in tmp_path.iterdir()} == {"scans", "m.safetensors", "scans.drn", "out"}
+
+
+def test_images_of_any_name_come_back(tmp_path, capsys):
+    """A name is bytes to the system, and need not be text."""
+    (tmp_path / "scans").mkdir()
+    names = [b"a b.png", "\N{SNOWMAN}.png".encode(), b"\xff\xfe.png", b"a\nb.png", b"\x1b.png"]
+    for i, name in enumerate(names):
+        Image.fromarray(np.arange(16).reshape(4, 4) % (i + 2) == 0).save(
+            os.path.join(os.fsencode(tmp_path), b"scans", name)
+        )
+    model = tmp_path / "m.safetensors"
+    save_model(model, build(Architecture(), 16, key=jax.random.key(0)), {"data": {"shape": [4, 4]}})
+    assert spoken(capsys, "compress", model, tmp_path / "scans", tmp_path / "s.drn")[0] == 0
+    assert spoken(capsys, "decompress", model, tmp_path / "s.drn", tmp_path / "out")[0] == 0
+    assert sorted(os.listdir(os.fsencode(tmp_path / "out"))) == sorted(names)
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2Jname\x9b\u202e\r"
