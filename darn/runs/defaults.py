@@ -1,6 +1,7 @@
-"""Default architecture and training, chosen by the size of the data.
+"""Default architecture and training by the size of the data, and candidates to choose from by validation.
 
-The constants were chosen on the validation rows of Adult, Mushrooms, DNA, OCR letters and Web.
+The constants of the fixed default were chosen on the validation rows of Adult, Mushrooms, DNA, OCR letters and Web,
+those of the candidates on Mushrooms, DNA, OCR letters and Web.
 """
 
 import dataclasses
@@ -75,18 +76,16 @@ def training(n_rows: int, n_columns: int, batch: int = BATCH, *, nade: bool = Tr
     """
     s = _size(n_rows, n_columns, nade)
     rows = max(n_rows, batch)  # few rows are one batch
-    epochs = max(math.ceil(s.steps * batch / rows), s.epochs)
     return Training(
         lr=s.lr,
         schedule="cosine",
         batch=batch,
-        epochs=epochs,
+        **length(max(math.ceil(s.steps * batch / rows), s.epochs)),
         weight_decay=s.decay * min(1, 20_000 / rows),
         # There are half as many autoregressive weights as columns squared. The penalty follows how many of them each
         # row has to determine: 2e-3 on DNA (180 columns, 1,260 rows), 1e-4 on Adult (123, 4,500), almost 0 on OCR.
         l1=20 * n_columns / rows**2,
         average=0.99,
-        validate_every=max(epochs // VALIDATIONS, 1),
         patience=0,
     )
 
@@ -105,6 +104,70 @@ def fields(n_rows: int, n_columns: int, given: Mapping[str, Any]) -> dict[str, A
     nade = given.get("visible", "nade") == "nade"
     automatic = vars(architecture(n_rows, n_columns, nade=nade))
     automatic = automatic | vars(training(n_rows, n_columns, given.get("batch", BATCH), nade=nade))
-    if "epochs" in given:
-        automatic["validate_every"] = max(given["epochs"] // VALIDATIONS, 1)
-    return automatic | dict(given)
+    return automatic | length(given.get("epochs", automatic["epochs"])) | dict(given)
+
+
+def length(epochs: int) -> dict[str, int]:
+    """The fields of a training of so many epochs."""
+    return {"epochs": epochs, "validate_every": max(epochs // VALIDATIONS, 1)}
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def usual_seconds(n_rows: int) -> float:
+    """The usual budget of a search, in seconds on two cores: a minute, from 10,000 rows on longer, at most ten."""
+    return 60 * min(max(n_rows / 10_000, 1), 10)
+
+
+def step_seconds(fields: Mapping[str, Any], n_columns: int) -> float:
+    """About how long a step takes on one core (measured on an AMD EPYC of 2023): the unit of a search's budget.
+
+    Args:
+        fields: Of architecture and training.
+        n_columns: Visible units.
+
+    Returns:
+        Seconds.
+    """
+    n_h, n_d = sum(fields["n_h"]), sum(fields["n_d"])
+    nets = 2 * (n_columns + n_h) * n_d + n_h * n_h if n_h else 0
+    if fields["visible"] == "nade":
+        visible = 26 * n_columns * sum(fields["n_nade"]) + n_columns * n_d * bool(n_h)
+    else:
+        visible = n_columns * n_columns
+    return 3e-4 + (nets + visible) * (8e-11 * fields["batch"] + 2e-9)
+
+
+def others(n_rows: int, n_columns: int) -> list[dict[str, Any]]:
+    """Fields in which candidates differ from the fixed default, with as many epochs as are of use.
+
+    Args:
+        n_rows: Training rows.
+        n_columns: Visible units.
+
+    Returns:
+        The fields of each candidate.
+    """
+    l1 = 20 * n_columns / n_rows**2
+    decay = min(2 / n_rows, 1e-3)
+    epochs = lambda steps: math.ceil(steps * BATCH / n_rows)  # noqa: E731
+
+    def linear(n_h, n_d, l1, weight_decay, lr=2.5e-3):
+        units = {"visible": "linear", "n_h": (n_h,), "n_d": (n_d,)}
+        return units | {"l1": l1, "weight_decay": weight_decay, "lr": lr, "epochs": epochs(6000)}
+
+    def nade(n_nade, n_h, weight_decay, lr=5e-3):
+        units = {"visible": "nade", "n_nade": (n_nade,), "n_h": (n_h,) if n_h else (), "n_d": (100,)}
+        return units | {"l1": 0.0, "weight_decay": weight_decay, "lr": lr, "epochs": epochs(12_000)}
+
+    if n_rows >= 20_000:
+        return [nade(200, 64, decay), nade(200, 64, decay / 2), nade(100, 64, decay), nade(200, 0, decay)]
+    return [
+        linear(16, 100, 2 * l1, 1e-4, 5e-3),
+        linear(32, 100, l1 / 4, 3e-5, 5e-3),
+        linear(64, 200, l1 / 32, 1e-5),
+        nade(200, 32, decay),
+        nade(100, 16, decay / 2),
+        nade(50, 16, 4 * decay),
+    ]

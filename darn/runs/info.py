@@ -54,6 +54,25 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """A candidate of a search."""
+
+    name: str  # the fields in which it differs from the default
+    epochs: int  # of its whole training
+    valid_bounds: tuple[float | None, ...] = ()  # at each comparison
+
+
+@dataclass(frozen=True)
+class SearchInfo:
+    """The search that chose a recipe."""
+
+    default: Recipe  # the first candidate
+    candidates: tuple[Tried, ...]
+    chosen: int | None = None  # None while the search is under way
+    gain: float | None = None  # nats per validation row, over the default
+
+
+@dataclass(frozen=True)
 class Info:
     """The parts of a model's info that darn uses."""
 
@@ -62,6 +81,7 @@ class Info:
     training: TrainingInfo = field(default_factory=TrainingInfo)
     made: Made = field(default_factory=Made)
     estimator: dict[str, Any] = field(default_factory=dict)  # parameters of the scikit-learn face
+    search: SearchInfo | None = None
 
 
 def read_info(found: Mapping[str, Any], model: Stack | None = None) -> Info:
@@ -77,7 +97,7 @@ def read_info(found: Mapping[str, Any], model: Stack | None = None) -> Info:
     try:
         recipe = Recipe.from_json(found["recipe"]) if "recipe" in found else Info().recipe
         rest = decode(Info, {k: v for k, v in found.items() if k != "recipe"}, "the info", strict=False)
-        info = Info(recipe, rest.data, rest.training, rest.made, rest.estimator)
+        info = Info(recipe, rest.data, rest.training, rest.made, rest.estimator, rest.search)
         schema = info.data.schema
     except DarnError as e:
         raise FormatError(f"{e}; darn did not write this") from e
