@@ -56,8 +56,9 @@ def test_candidates_are_the_default_and_others_within_the_budget(size):
         fields = vars(r.architecture) | vars(r.training)
         return r.training.epochs * (rows // r.training.batch) * defaults.step_seconds(fields, columns)
 
-    n = len(found) - 1
-    assert search.work(n) * max(map(seconds, found[1:]), default=0) <= 2 * defaults.usual_seconds(rows)
+    # at least an eighth of the work of each on two cores, and two of them to the end
+    spent = sum(map(seconds, found[1:])) / 8 / 2 + 7 / 8 * max(map(seconds, found[1:]), default=0)
+    assert spent <= 1.2 * defaults.usual_seconds(rows)
     assert [r.training.epochs >= search.LEAST_EPOCHS for r in found] == [True] * len(found)
     longer = search.candidates(Recipe(), {}, rows, columns, seconds=10 * defaults.usual_seconds(rows))
     assert len(longer) >= len(found)
@@ -85,7 +86,7 @@ def test_the_best_is_trained_as_if_alone():
     recipes = candidates()
     found = search.choose(recipes, make, TRAIN, VALID)
     bounds = [one["valid_bounds"] for one in found.record["candidates"]]
-    assert [len(b) for b in bounds] == [3, 3, 1, 3]  # the worst of the others leaves early, the default never
+    assert [len(b) for b in bounds] == [3, 3, 1, 3]  # the worst of a kind leaves early, the default never
     assert found.record["chosen"] == int(np.argmin([b[-1] for b in bounds]))
     assert found.record["gain"] == bounds[0][-1] - min(b[-1] for b in bounds)
     alone = fit(make(found.recipe), TRAIN, VALID, found.recipe.training)

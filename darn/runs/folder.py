@@ -258,7 +258,8 @@ def candidates(
         The recipes.
     """
     train = limit(splits, recipe).train
-    return search.candidates(recipe, given, len(train), train.n, seconds=seconds)
+    # The columns of a table are often modelled as well without a code.
+    return search.candidates(recipe, given, len(train), train.n, code=splits.schema is None, seconds=seconds)
 
 
 def _columns(recipe: Recipe, schema: data.Schema | None) -> data.Columns:
@@ -351,12 +352,13 @@ def train(
         raise DarnError(
             f"{recipe.data.source} has changed since {out} was started: start another run in another folder"
         )
+    model = new_model(recipe, splits)
     created = [p for p in (out, *out.parents) if not p.exists()]
     with locked(out):
         if not resume:
             _check_unused(out)  # another process may have started a run there meanwhile
         try:
-            return _train(recipe, candidates, out, splits, before, progress)
+            return _train(recipe, candidates, out, model, splits, before, progress)
         except BaseException:
             # A folder in which nothing was learned would only be in the way of the next attempt.
             if not resume and not (out / "model.safetensors").exists():
@@ -365,7 +367,13 @@ def train(
 
 
 def _train(
-    recipe: Recipe, candidates: Sequence[Recipe], out: Path, splits: data.Splits, before: dict | None, progress: bool
+    recipe: Recipe,
+    candidates: Sequence[Recipe],
+    out: Path,
+    model: Stack,
+    splits: data.Splits,
+    before: dict | None,
+    progress: bool,
 ) -> "Fit":
     from darn.training import Fit, fit
 
@@ -376,7 +384,6 @@ def _train(
     made = {"command": command(), "commit": commit(), "versions": versions(), "device": device()}
     info = before or {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made}
     dynamic = recipe.data.binarize == "dynamic" and splits.train.grey
-    model = new_model(recipe, splits)
     if before is None:
         info |= {"search": search.asked(candidates)} if candidates else {}
         write()

@@ -24,31 +24,18 @@ if TYPE_CHECKING:
     from darn.model import Stack
     from darn.training import Loop
 
-FIELDS = (
-    *(f.name for f in dataclasses.fields(Architecture)),
-    "optimizer",
-    "lr",
-    "batch",
-    "epochs",
-    "weight_decay",
-    "l1",
-)
-
-
-CORES = 2  # that a budget in seconds refers to
+# The fields that name a candidate, where they differ from the default's.
+FIELDS = (*(f.name for f in dataclasses.fields(Architecture)), "lr", "batch", "weight_decay", "l1")
 LEAST_ROWS = 200  # with fewer, the validation rows cannot tell candidates apart
 LEAST_EPOCHS = 4  # a candidate that cannot finish as many within the budget is left out
 
 
-def rungs(n: int) -> list[tuple[float, int]]:
-    """Up to which share of its training, and how many of n candidates beside the default train so far."""
-    return [(1 / 8, n), (1 / 4, min(n, max(n // 2, 2))), (1.0, min(n, 2))]
+def _length(n: int) -> float:
+    """How long a search among n candidates beside the default takes on two cores, in trainings of one of them.
 
-
-def work(n: int) -> float:
-    """The work of a search among n candidates beside the default, in trainings of one of them."""
-    shares, left = zip(*rungs(n))
-    return sum(k * (share - before) for share, before, k in zip(shares, (0.0, *shares), left))
+    All of them train for an eighth of their time, about half for another eighth, and two of them to the end.
+    """
+    return 1.5 * n / 8 / 2 + 3 / 4
 
 
 @dataclass(frozen=True)
@@ -67,7 +54,13 @@ class Choice:
 
 
 def candidates(
-    recipe: Recipe, given: Mapping[str, Any], n_rows: int, n_columns: int, *, seconds: float | None = None
+    recipe: Recipe,
+    given: Mapping[str, Any],
+    n_rows: int,
+    n_columns: int,
+    *,
+    code: bool = True,
+    seconds: float | None = None,
 ) -> list[Recipe]:
     """The recipes to choose from, the fixed default first; only that one if there is nothing to search.
 
@@ -76,6 +69,7 @@ def candidates(
         given: Fields set by the user, by name.
         n_rows: Training rows.
         n_columns: Visible units.
+        code: Whether every candidate has a code.
         seconds: The budget; None for the usual one, 0 for no search.
 
     Returns:
@@ -84,12 +78,12 @@ def candidates(
     first = defaults.fields(n_rows, n_columns, given)
     if seconds == 0 or n_rows < LEAST_ROWS or (seconds is None and "epochs" in given):
         return [override(recipe, first)]
-    allowed = [one for one in defaults.others(n_rows, n_columns) if given.get("visible") in (None, one["visible"])]
-    others = [first | one | dict(given) for one in allowed]
+    others = defaults.others(n_rows, n_columns, code=code)
+    others = [first | one | dict(given) for one in others if given.get("visible") in (None, one["visible"])]
     others = [one for n, one in enumerate(others) if one not in (first, *others[:n])]
-    total = CORES * (defaults.usual_seconds(n_rows) if seconds is None else seconds)
     fixed = n_rows // first["batch"] * first["epochs"] * defaults.step_seconds(first, n_columns)
-    each = max(total - fixed, total / 2) / work(max(len(others), 1))  # seconds for the whole training of each
+    seconds = defaults.usual_seconds(n_rows) if seconds is None else seconds
+    each = max(seconds - fixed / 2, seconds / 2) / _length(len(others))  # for the whole training of each
     found = [first]
     for one in others:
         affordable = int(each / (max(n_rows // one["batch"], 1) * defaults.step_seconds(one, n_columns)))
@@ -102,9 +96,16 @@ def candidates(
 def names(recipes: Sequence[Recipe]) -> list[str]:
     """Each candidate by the fields in which it differs from the first."""
     first = recipes[0]
-    text = lambda v: f"{v:.3g}" if isinstance(v, float) else show_field(v)  # noqa: E731
-    shown = lambda r: [f"{k} {text(r.value(k))}" for k in FIELDS if r.value(k) != first.value(k)]  # noqa: E731
-    return ["the default", *(", ".join(shown(r)) or f"epochs {r.training.epochs}" for r in recipes[1:])]
+
+    def shown(k: str, value: Any) -> str:
+        if k == "n_h" and not value:
+            return "no code"
+        return f"{k} {value:.3g}" if isinstance(value, float) else f"{k} {show_field(value)}"
+
+    def name(r: Recipe) -> str:
+        return ", ".join(shown(k, r.value(k)) for k in FIELDS if r.value(k) != first.value(k))
+
+    return ["the default", *(name(r) or f"epochs {r.training.epochs}" for r in recipes[1:])]
 
 
 def asked(recipes: Sequence[Recipe]) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def choose(
             [r.training for r in recipes],
             train,
             valid,
-            rungs=rungs(len(recipes) - 1),
+            kinds=[r.architecture.visible for r in recipes],
             folder=folder,
             dynamic=dynamic,
             report=bar.update,
@@ -216,11 +217,13 @@ def statement(record: Mapping[str, Any]) -> str:
 
 
 class _Bar:
-    """The progress bar of a search: the candidates, and the best bound so far. Silent without a terminal."""
+    """The progress bar of a search: the best bound so far. Silent without a terminal."""
 
     def __init__(self, n: int, show: bool):
         form = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}{postfix}]"
-        self.epochs, self.best, self.n = {}, {}, n
+        self.whole = 1 + 1.5 * n / 8 + 3 / 2  # trainings, about
+        self.done: dict[int, float] = {}
+        self.best = math.inf
         self.bar = tqdm(desc=f"choosing among {n}", total=1.0, bar_format=form, disable=None if show else True)
 
     def __enter__(self) -> "_Bar":
@@ -230,7 +233,7 @@ class _Bar:
         self.bar.close()
 
     def update(self, i: int, loop: "Loop") -> None:
-        self.epochs[i], self.best[i] = loop.epoch / loop.config.epochs, loop.records[0].bound
-        self.bar.set_postfix_str(f"best so far {min(self.best.values()):.2f} nats", refresh=False)
-        done = sum(self.epochs.values()) / (1 + work(self.n - 1))
-        self.bar.update(max(min(done, 1) - self.bar.n, 0))
+        self.done[i] = loop.epoch / loop.config.epochs
+        self.best = min(self.best, loop.records[0].bound)
+        self.bar.set_postfix_str(f", {self.best:.2f} nats so far", refresh=False)
+        self.bar.update(max(min(sum(self.done.values()) / self.whole, 1) - self.bar.n, 0))

@@ -1,4 +1,4 @@
-"""Successive halving: several models begin to train, and at each comparison the better half goes on."""
+"""Successive halving: several models begin to train, and at each comparison the better half of each kind goes on."""
 
 import os
 import threading
@@ -15,6 +15,8 @@ from darn.training._loop import Loop, ctrl_c
 from darn.training._record import Record
 from darn.training._rows import DeviceRows
 
+SHARES = (1 / 8, 1 / 4, 1.0)  # of a model's training: where the models of a kind are compared, and the end
+LEAST = 2  # models beside the first that train to the end, one for each thread
 THREADS = 2  # on a CPU: models trained at once, as the program of one model leaves a second core idle
 
 
@@ -39,6 +41,15 @@ def _pause(config: Training, share: float) -> int:
     return min(max(round(share * config.epochs / every), 1) * every, config.epochs)
 
 
+def _better(numbers: Sequence[int], rank, kinds: Sequence[str], *, last: bool) -> list[int]:
+    """The better half of the models of each kind, before the last part the best one, and at least `LEAST` in all."""
+    order = sorted(numbers, key=rank.__getitem__)
+    same = {kind: [i for i in order if kinds[i] == kind] for kind in dict.fromkeys(kinds[i] for i in order)}
+    kept = [i for of in same.values() for i in of[: 1 if last else -(-len(of) // 2)]]
+    others = [i for i in order if i not in kept]
+    return sorted(kept + others[: max(LEAST - len(kept), 0)])
+
+
 def _as_of(epoch: int, loop: Loop) -> Record:
     """The record as it was at this epoch: a resumed model may be further."""
     then = Record()
@@ -54,7 +65,7 @@ def halve(
     train,
     valid,
     *,
-    rungs: Sequence[tuple[float, int]],
+    kinds: Sequence[str],
     folder: Path | None = None,
     dynamic: bool = False,
     report: Callable[[int, Loop], None] | None = None,
@@ -68,8 +79,8 @@ def halve(
         configs: how each is trained.
         train: the rows to train on, a `darn.data.Rows`.
         valid: the rows to compare by, a `darn.data.Rows`.
-        rungs: up to which share of its training, and how many models beside the first train so far; the last share
-            is 1.
+        kinds: of each model, by a name: models of one kind learn at about the same pace, so that an early comparison
+            tells which of them is the better one in the end.
         folder: where to write checkpoints; an interrupted contest continues from there as if never stopped.
         dynamic: whether grey rows are binarised again at every step.
         report: called after every call into a program, with the model's number and its loop.
@@ -105,8 +116,9 @@ def halve(
     alive = list(range(len(loops)))
     threads = min(THREADS, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
     with ctrl_c() as pressed, ThreadPoolExecutor(threads) as pool:
-        for share, n in rungs:
-            alive = [0, *sorted(alive[1:], key=rank.__getitem__)[:n]] if rank else alive
+        for share in SHARES:
+            if rank:
+                alive = [0, *_better(alive[1:], rank, kinds, last=share == SHARES[-1])]
             pauses = [_pause(configs[i], share) for i in alive]
             if not all(list(pool.map(go, alive, pauses))):
                 return None
