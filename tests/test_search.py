@@ -65,12 +65,18 @@ def test_candidates_are_the_default_and_others_within_the_budget(size):
     assert sum(map(seconds, longer)) >= sum(map(seconds, found))
 
 
-@pytest.mark.parametrize("given", [{"n_h": (16,)}, {"visible": "nade"}, {"lr": 0.1, "l1": 0.0}, {"batch": 10}])
+@pytest.mark.parametrize(
+    "given", [{"n_h": (16,)}, {"visible": "nade"}, {"lr": 0.1, "l1": 0.0}, {"batch": 10}, {"sparsity": 0.1}]
+)
 def test_given_fields_restrict_the_candidates(given):
-    found = search.candidates(Recipe().replace(**given), given, 3000, 60)
+    found = search.candidates(Recipe().replace(**given), given, 3000, 60, code=False)
     assert len(found) > 1
     for r in found:
         assert {k: r.value(k) for k in given} == given
+        assert override(r, {}) == r
+    whole = search.candidates(Recipe(), {}, 3000, 60, code=False)
+    assert [r.architecture.n_h == () for r in whole].count(True) == 1
+    assert all(r.architecture.n_h for r in search.candidates(Recipe(), {}, 3000, 60))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from darn.config import Architecture
 from darn.errors import DarnError
+from darn.jsonable import FieldError
 from darn.runs import defaults
 from darn.runs.fields import show_field
 from darn.runs.info import SearchInfo
@@ -77,7 +78,7 @@ def candidates(
     """
     first = defaults.fields(n_rows, n_columns, given)
     if seconds == 0 or n_rows < LEAST_ROWS or (seconds is None and "epochs" in given):
-        return [override(recipe, first)]
+        return [recipe.replace(**first)]
     others = defaults.others(n_rows, n_columns, code=code)
     others = [first | one | dict(given) for one in others if given.get("visible") in (None, one["visible"])]
     others = [one for n, one in enumerate(others) if one not in (first, *others[:n])]
@@ -90,7 +91,15 @@ def candidates(
         length = defaults.length(min(one["epochs"], affordable))
         if affordable >= LEAST_EPOCHS:
             found.append(one | length | dict(given))
-    return [override(recipe, one) for one in found]
+    return [recipe.replace(**one) for one in found if one is first or _is_possible(recipe.replace(**one))]
+
+
+def _is_possible(recipe: Recipe) -> bool:
+    """Whether a candidate goes together with the fields that the user has given."""
+    try:
+        return override(recipe, {}) == recipe
+    except FieldError:
+        return False
 
 
 def names(recipes: Sequence[Recipe]) -> list[str]:
