@@ -162,6 +162,11 @@ def test_the_shell_says_what_was_chosen(tmp_path, capsys, monkeypatch):
     a, b = (load_file(tmp_path / run / "model.safetensors") for run in "ab")
     for k in a:
         np.testing.assert_array_equal(a[k], b[k])
+    assert main(["report", "a", "--rows", "10", "--samples", "5", "--repeats", "2"]) == 0
+    assert "chosen by validation" in (tmp_path / "a/report.html").read_text()
+    for wrong in ({"chosen": 9}, {"chosen": 1.5}, {"candidates": 3}):
+        (tmp_path / "a/recipe.json").write_text(json.dumps(record | {"search": record["search"] | wrong}))
+        assert main(["train", "own.csv", *units, "--search", "1", "--out", "a", "--resume"]) == 2
     assert main(["train", "digits", "--search", "5"]) == 2
     assert main(["train", "own.csv", "--search", "-1", "--out", "c"]) == 2
     assert not (tmp_path / "c").exists()

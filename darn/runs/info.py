@@ -7,7 +7,7 @@ from typing import Any
 
 from darn.data import Schema
 from darn.errors import DarnError, FormatError
-from darn.jsonable import decode
+from darn.jsonable import FieldError, decode
 from darn.model import Stack
 from darn.runs.recipe import Recipe
 
@@ -70,6 +70,13 @@ class SearchInfo:
     candidates: tuple[Tried, ...]
     chosen: int | None = None  # None while the search is under way
     gain: float | None = None  # nats per validation row, over the default
+
+    def __post_init__(self):
+        if self.chosen is None:
+            return
+        bounds = self.candidates[self.chosen].valid_bounds if 0 <= self.chosen < len(self.candidates) else ()
+        if not bounds or bounds[-1] is None:
+            raise FieldError("the search has not compared the candidate that it chose", "chosen")
 
 
 @dataclass(frozen=True)

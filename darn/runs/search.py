@@ -128,9 +128,7 @@ def is_same(record: SearchInfo | None, recipes: Sequence[Recipe]) -> bool:
     if record is None or not recipes:
         return record is None and not recipes
     now = asked(recipes)["candidates"]
-    return [(c.name, c.epochs) for c in record.candidates] == [(c["name"], c["epochs"]) for c in now] and (
-        record.chosen is None or 0 <= record.chosen < len(recipes)
-    )
+    return [(c.name, c.epochs) for c in record.candidates] == [(c["name"], c["epochs"]) for c in now]
 
 
 def choose(
