@@ -102,6 +102,23 @@ def test_the_best_is_trained_as_if_alone():
     assert "lr 0.01" in search.statement(found.record)
 
 
+def test_a_diverged_candidate_is_not_chosen():
+    """Not even one that validated well before: the rest of its training is not a number."""
+    recipes = [override(Recipe(), FIELDS | {"lr": lr}) for lr in (1e-5, 1e-2, 1e-4)]
+    advance = _halving.Loop.advance
+
+    def broken(loop):
+        advance(loop)
+        if loop.config.lr == 1e-2 and loop.epoch > 4:
+            loop.records[0].diverged = loop.records[0].stopped = True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_halving.Loop, "advance", broken)
+        found = search.choose(recipes, make, TRAIN, VALID)
+    assert found.record["chosen"] == 2
+    assert found.record["candidates"][1]["valid_bounds"][-1] is None
+
+
 @contextlib.contextmanager
 def pressing(calls):
     """Ctrl-C after so many calls into a program."""

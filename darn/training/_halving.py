@@ -51,9 +51,11 @@ def _better(numbers: Sequence[int], rank, kinds: Sequence[str], *, last: bool) -
 
 
 def _as_of(epoch: int, loop: Loop) -> Record:
-    """The record as it was at this epoch: a resumed model may be further."""
-    then = Record()
-    for row in loop.records[0].history:
+    """The record as it was at this epoch: a resumed model may be further. That of a diverged model is empty."""
+    now, then = loop.records[0], Record()
+    if now.diverged and now.epochs <= epoch:
+        return then
+    for row in now.history:
         if row["epoch"] <= epoch:
             then.add(row, loop.config, loop.program.n_h)
     return then
