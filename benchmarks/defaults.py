@@ -2,6 +2,7 @@
 
 python -m benchmarks.defaults                      test rows of seven sets, into results/bench/defaults.json
 python -m benchmarks.defaults --split valid ...    the rows to choose constants by: of dna, mushrooms, ocr_letters, web
+python -m benchmarks.defaults --join A B           records of some of the sets, as one
 """
 
 import argparse
@@ -48,18 +49,35 @@ def beside(name: str, nll: float) -> dict:
     return {"mixture": mixture, "tuned": tuned, "above_tuned": nll / tuned - 1}
 
 
+def join(paths: list[Path]) -> dict:
+    """The rows of several runs, each with the provenance of its run."""
+    rows = {}
+    for path in paths:
+        made = json.loads(path.read_text())
+        for row in made.pop("rows"):
+            if row["set"] in rows:
+                raise ValueError(f"{row['set']} is in two of the records")
+            rows[row["set"]] = row | {"made": made}
+    return {"rows": [rows[name] for name in sorted(rows)]}
+
+
 def main(argv: list[str] | None = None) -> dict:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser("python -m benchmarks.defaults", description=__doc__)
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--split", choices=("valid", "test"), default="test")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="parameters of the estimator")
+    parser.add_argument("--join", nargs="+", type=Path, help="join the records of several runs, each over other sets")
     parser.add_argument("--out", type=Path, help="default, for the whole run on test rows: results/bench/defaults.json")
     args = parser.parse_args(argv)
     if args.out is None:
         if args.split != "test" or tuple(args.sets) != SETS or args.set:
             parser.error("say where to with --out: only the whole run on test rows goes into results/")
         args.out = ROOT / "results" / "bench" / "defaults.json"
+    if args.join:
+        record = join(args.join)
+        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        return record
     fields = {k: ast.literal_eval(v) for k, v in (word.split("=", 1) for word in args.set)}
     record = environment(" ".join(["python -m benchmarks.defaults", *argv]), 0)
     record |= {"split": args.split, "fields": fields, "rows": []}

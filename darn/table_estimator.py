@@ -77,9 +77,10 @@ class TableDARN(DensityMixin, BaseEstimator):
         """
         if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
             raise InputError(f"validation_fraction must be between 0 and 1, not {self.validation_fraction!r}")
-        auto = isinstance(self.search, str) and self.search == "auto"
-        if not auto and (not isinstance(self.search, numbers.Real) or not 0 <= self.search < np.inf):
-            raise InputError(f'search must be "auto" or a number of seconds, 0 or more, not {self.search!r}')
+        budget: Any = self.search
+        auto = isinstance(budget, str) and budget == "auto"
+        if not auto and (not isinstance(budget, numbers.Real) or not 0 <= float(budget) < np.inf):
+            raise InputError(f'search must be "auto" or a number of seconds, 0 or more, not {budget!r}')
         form, cells = data.read_frame(X)
         if len(cells) < 2:
             raise InputError("at least two rows are needed, one of them for validation")
@@ -97,7 +98,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         )
         given = {} if self.epochs == "auto" else {"epochs": self.epochs}
         recipe = Recipe().replace(source="", categorical="auto", seed=seed, description="fitted by darn.TableDARN")
-        seconds = None if auto else float(self.search)
+        seconds = None if auto else float(budget)
         recipes = folder.candidates(recipe.replace(**given), given, splits, seconds)
         make = lambda r: folder.new_model(r, splits)  # noqa: E731
         self.recipe_, trained = search.fit(recipes, make, splits.train, splits.valid, progress=bool(self.verbose))

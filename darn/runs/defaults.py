@@ -78,11 +78,13 @@ def training(n_rows: int, n_columns: int, batch: int = BATCH, *, nade: bool = Tr
     """
     s = _size(n_rows, n_columns, nade)
     rows = max(n_rows, batch)  # few rows are one batch
+    epochs = max(math.ceil(s.steps * batch / rows), s.epochs)
     return Training(
         lr=s.lr,
         schedule="cosine",
         batch=batch,
-        **length(max(math.ceil(s.steps * batch / rows), s.epochs)),
+        epochs=epochs,
+        validate_every=_every(epochs),
         weight_decay=s.decay * min(1, 20_000 / rows),
         # There are half as many autoregressive weights as columns squared. The penalty follows how many of them each
         # row has to determine: 2e-3 on DNA (180 columns, 1,260 rows), 1e-4 on Adult (123, 4,500), almost 0 on OCR.
@@ -111,7 +113,11 @@ def fields(n_rows: int, n_columns: int, given: Mapping[str, Any]) -> dict[str, A
 
 def length(epochs: int) -> dict[str, int]:
     """The fields of a training of so many epochs."""
-    return {"epochs": epochs, "validate_every": max(epochs // VALIDATIONS, 1)}
+    return {"epochs": epochs, "validate_every": _every(epochs)}
+
+
+def _every(epochs: int) -> int:
+    return max(epochs // VALIDATIONS, 1)
 
 
 # ---------------------------------------------------------------- candidates
