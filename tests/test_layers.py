@@ -658,7 +658,7 @@ def test_a_walk_computes_every_row_and_every_cell_once():
 
 @pytest.mark.parametrize(("masked", "n_hidden"), [(False, (6,)), (True, (6, 3))])
 def test_nade_unit_by_unit_is_nade_in_blocks(masked, n_hidden, getkey):
-    """Values come from one way and derivatives from the other, so both must be the same function."""
+    """A CPU computes one way and a GPU the other: values and derivatives are the same."""
     layer = NADE(40, 2, n_hidden=n_hidden, masked=masked, key=getkey())  # two blocks, the second one padded
     layer = eqx.tree_at(lambda m: m.R, layer, 20 * layer.R)
     y, c = jax.random.bernoulli(getkey(), 0.5, (40,)).astype(jnp.float32), jnp.asarray([0.5, -1.0])
