@@ -286,11 +286,12 @@ def test_types_of_safetensors_that_numpy_lacks(tmp_path):
             load_checkpoint(path, ())
 
 
-def test_orders_must_be_orders(tmp_path):
+@pytest.mark.parametrize("name", ["eonade", "on a grid, conv, 1"])
+def test_orders_must_be_orders(name, tmp_path):
     path = tmp_path / "m.safetensors"
-    save_model(path, make_model("eonade")[0])
+    save_model(path, make_model(name)[0])
     head, arrays = contents(path)
-    (key,) = (k for k in arrays if k.endswith("orders"))
+    (key,) = (k for k in arrays if k.endswith(("orders", "places")))
     forge(path, head, arrays | {key: np.zeros_like(arrays[key])})
     refused(path)
 
