@@ -437,7 +437,7 @@ def _read_started(recipe: Recipe, out: Path, candidates: Sequence[Recipe]) -> di
             raise DarnError(f"{out} is not a run folder: there is no recipe.json in it to resume")
         raise DarnError(f"there is no run {out} to resume")
     try:
-        read = parse(read_bytes(saved), "it", MAX_JSON)
+        read = parse(read_bytes(saved, MAX_JSON), "it", MAX_JSON)
         if not isinstance(read, dict) or not {"recipe", "data", "made"} <= read.keys():
             raise FormatError("it is not the recipe of a run")
     except DarnError as e:

@@ -1,5 +1,6 @@
 """What a model file or a recipe.json says about a run, typed: recipe, data, provenance."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -106,11 +107,20 @@ def read_info(found: Mapping[str, Any], model: Stack | None = None) -> Info:
         rest = decode(Info, {k: v for k, v in found.items() if k != "recipe"}, "the info", strict=False)
         info = Info(recipe, rest.data, rest.training, rest.made, rest.estimator, rest.search)
         schema = info.data.schema
+        _check_texts(info.data)
     except DarnError as e:
         raise FormatError(f"{e}; darn did not write this") from e
     if model is not None:
         _check_fit(info.data, schema, model)
     return info
+
+
+def _check_texts(data: DataInfo) -> None:
+    """Names that become the header of a table can be written: JSON can escape half a character, no file can hold it."""
+    try:
+        json.dumps([data.columns, data.classes, data.table], ensure_ascii=False).encode()
+    except UnicodeEncodeError as e:
+        raise FormatError("a name of its data has half a character") from e
 
 
 def _check_fit(data: DataInfo, schema: Schema | None, model: Stack) -> None:
