@@ -413,7 +413,7 @@ def test_what_is_seen_is_worth_the_same_whatever_is_drawn_where_a_layer_separate
     assert separated or layer.n_orders > 1
 
 
-NO_TWIN = ("eonade", "mixture", "one-hot mixture", "conv", "orders of conv")
+NO_TWIN = ("mixture", "one-hot mixture")
 
 
 @layers
