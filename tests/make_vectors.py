@@ -80,7 +80,7 @@ def _is_matrix(v) -> bool:
     return isinstance(v, list) and bool(v) and isinstance(v[0], list) and isinstance(v[0][0], int)
 
 
-COMPRESSED = ("factorial", "linear", "nade", "one-hot", "grid", "two-layers")
+COMPRESSED = ("factorial", "linear", "nade", "eonade", "one-hot", "grid", "two-layers")
 
 
 def rows_to_compress(name: str, expected: dict) -> np.ndarray:

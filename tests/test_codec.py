@@ -19,7 +19,7 @@ import pytest
 from helpers import GROUPS, MODELS, make_model, randomised
 
 from darn import codec
-from darn.codec import _blocks, _container
+from darn.codec import _blocks, _choice, _container
 from darn.codec._ans import FREQUENCY, LENGTH, Ans, Empty
 from darn.codec._bytes import MalformedError
 from darn.codec._stack import Evaluator, StackCodec
@@ -65,7 +65,7 @@ def read(codec_, data, **options):
 # ---------------------------------------------------------------- tables and the stack of bits
 
 
-@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "elu"])
 def test_tables_are_the_functions(name):
     """Against the same functions in decimal arithmetic of forty digits."""
     table = activation_table(name, 4, 3, 10)
@@ -74,6 +74,8 @@ def test_tables_are_the_functions(name):
             t = decimal.Decimal(i) / 16
             e = (-2 * t if name == "tanh" else -t).exp()
             exact = (1 - e) / (1 + e) if name == "tanh" else 1 / (1 + e)
+            if name == "elu":
+                exact = t if t > 0 else t.exp() - 1
             assert abs(decimal.Decimal(float(found)) * 1024 - exact * 1024) <= decimal.Decimal("0.5")
 
 
@@ -220,7 +222,31 @@ def test_one_hot_groups_cost_their_choices_alone(visible):
         np.testing.assert_array_equal(read(row, written(row, rows)[0]), rows)
 
 
-@pytest.mark.parametrize("name", ["1 factorial", "2", "2 skip", "3"])
+def test_the_posterior_of_orders_is_that_of_their_lengths():
+    """In integers: none is 0, they sum to one, and they are 2^-length but for the last digits."""
+    rng = np.random.default_rng(0)
+    for K in (2, 3, 8):
+        bits = 900 + rng.normal(size=(K, 200)) * rng.choice([0.1, 3, 300], 200)[None]
+        found = _choice.posterior(np.rint(bits * 2**24).astype(np.int64))
+        assert found.min() >= 1
+        assert (found.sum(axis=1, dtype=np.int64) == 1 << 28).all()
+        exact = np.exp2(bits.min(axis=0) - bits)
+        np.testing.assert_allclose(found.T / 2**28, exact / exact.sum(axis=0), atol=1e-6)
+        assert (_choice.uniform(5, K).sum(axis=1, dtype=np.int64) == 1 << 28).all()
+
+
+def test_orders_cost_what_their_mixture_costs():
+    """Bits back: K orders take -log2 of the mean of their probabilities, and no more."""
+    row = row_codec("eonade")
+    x = rows_of(row.model.n_x, 300)
+    data, found = written(row, x)
+    lengths = Evaluator(row.twin, 64).lengths("p", 0, x, None, ())[1]
+    assert found.first == 1
+    assert found.ideal == pytest.approx(_choice.in_bits(lengths).sum(), abs=3)
+    assert len(data) * 8 < found.ideal + 8 * 75
+
+
+@pytest.mark.parametrize("name", ["1 factorial", "2", "2 skip", "3", "eonade", "1 eonade", "on a grid, conv, 1"])
 def test_bits_back_come_back(name):
     """Net length is log q - log p along the path, and what was on the stack before is there again after."""
     codec_ = StackCodec(row_codec(name).twin, 16)

@@ -121,7 +121,7 @@ class Ans:
 
     def __init__(self):
         self._state, self._words, self._count = np.uint64(_LEAST), np.zeros(1024, np.uint32), 0
-        self._lowest = 0
+        self.lowest = 0
 
     def push(self, bits: np.ndarray, logits: np.ndarray) -> float:
         """Pushes the bits, so that `pop` returns them in the same order; returns their length in bits."""
@@ -161,16 +161,14 @@ class Ans:
         if count < 0:
             raise Empty
         self._state, self._count = np.uint64(s), int(count)
-        self._lowest = min(self._lowest, self.size)
 
     def watch(self) -> None:
-        """Starts anew to note the lowest size."""
-        self._lowest = self.size
+        """Starts anew to look for the lowest size."""
+        self.lowest = self.size
 
-    @property
-    def lowest(self) -> int:
-        """The lowest size since `watch`."""
-        return self._lowest
+    def note(self) -> None:
+        """Notes the size, if it is the lowest since `watch`; after the last of some pops."""
+        self.lowest = min(self.lowest, self.size)
 
     @property
     def size(self) -> int:

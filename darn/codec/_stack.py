@@ -193,6 +193,7 @@ class StackCodec:
         (each, lengths), cost = self.evaluate.lengths(side, l, y, x, h, mask), 0.0
         if bits_back:
             orders, cost = ans.pop_choices(_choice.posterior(lengths))
+            ans.note()
         else:
             orders = lengths.argmin(axis=0)
         units = sequences[orders]
@@ -221,6 +222,7 @@ class StackCodec:
             return bits
 
         y = self.evaluate.walk(side, l, rows, x, h, choose, orders)
+        ans.note()
         if orders is not None and bits_back:
             _, lengths = self.evaluate.lengths(side, l, y, x, h, mask)
             total -= ans.push_choices(orders, _choice.posterior(lengths))
