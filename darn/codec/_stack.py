@@ -20,6 +20,7 @@ import numpy as np
 from darn.batching import map_rows
 from darn.codec._ans import Ans
 from darn.codec._twin import dtype_of
+from darn.devices import everywhere
 from darn.layers import AbstractBinaryLayer
 from darn.model import Stack
 from darn.nn import Host
@@ -39,24 +40,25 @@ def _context(stack: Stack, side: str, l: int, x, h):
     return stack.above(l, h) if side == "p" else stack.below(l, x, h)
 
 
-def _over_rows(f, stack: Stack, n: int, inputs):
-    """f of each of n rows of bits; rows are the last axis of the results, since units are coded one by one."""
+def _over_rows(f, stack: Stack, numbers, inputs):
+    """f of each row of bits; rows are the last axis of the results, since units are coded one by one."""
     inputs = jax.tree.map(lambda v: v.astype(dtype_of(stack)), inputs)
-    return jax.vmap(f, out_axes=-1, axis_size=n)(*inputs)  # a prior has no inputs that would give the number of rows
+    # A prior has no inputs that would give the number of rows.
+    return jax.vmap(f, out_axes=-1, axis_size=len(numbers))(*inputs)
 
 
 @eqx.filter_jit
-def _logits(stack: Stack, side: str, l: int, n: int, *inputs):
+def _logits(stack: Stack, side: str, l: int, numbers, *inputs):
     """All logits of conditional l, for a known y."""
     return _over_rows(
-        lambda y, x, h: _layer(stack, side, l).logits(y, _context(stack, side, l, x, h)), stack, n, inputs
+        lambda y, x, h: _layer(stack, side, l).logits(y, _context(stack, side, l, x, h)), stack, numbers, inputs
     )
 
 
 @eqx.filter_jit
-def _start(stack: Stack, side: str, l: int, n: int, *inputs):
+def _start(stack: Stack, side: str, l: int, numbers, *inputs):
     """The state of conditional l before its first unit."""
-    return _over_rows(lambda x, h: _layer(stack, side, l).start(_context(stack, side, l, x, h)), stack, n, inputs)
+    return _over_rows(lambda x, h: _layer(stack, side, l).start(_context(stack, side, l, x, h)), stack, numbers, inputs)
 
 
 class Evaluator:
@@ -65,6 +67,8 @@ class Evaluator:
     def __init__(self, twin: Stack, batch: int = BATCH):
         self.twin, self.batch = twin, batch
         self._dtype = dtype_of(twin)
+        with self._exactly():
+            self._spread = everywhere(twin)
 
     @contextlib.contextmanager
     def _exactly(self) -> Iterator[None]:
@@ -74,8 +78,8 @@ class Evaluator:
 
     def _rows(self, f, side: str, l: int, n: int, *inputs) -> Any:
         """f of n rows; rows are the last axis of the result."""
-        program = partial(f, self.twin, side, l, self.batch)
-        return map_rows(program, n, self.batch, *inputs, out_axis=-1)
+        program = partial(f, self._spread, side, l)
+        return map_rows(program, n, self.batch, *inputs, out_axis=-1, numbered=True)
 
     def logits(self, side: str, l: int, y: Bits, x: Bits | None, h: tuple[Bits, ...]) -> np.ndarray:
         """(units, rows): the logits of p(y|h) or q(y|x,h) for a known y."""

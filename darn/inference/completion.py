@@ -28,6 +28,7 @@ from jax import lax
 from jax.nn import logsumexp
 
 from darn.batching import join, recut, row_keys, rows_within, stream_rows
+from darn.devices import everywhere
 from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.model import Stack
@@ -181,10 +182,10 @@ def complete_parts(
         return _by_states(model, parts, known.states, n, seed, progress)
     each = 2 ** sum(model.n_h) if known.how == "codes" else n_samples
     size = rows_within(model.row_floats * each, known.rows, 100, 1 << 24)
-    program = _by_codes if known.how == "codes" else _by_weights
+    program, model = _by_codes if known.how == "codes" else _by_weights, everywhere(model)
 
-    def part(start, x, mask, context):
-        return program(model, x, mask, context, row_keys(jax.random.key(seed), start, size), n, each, sweeps)
+    def part(numbers, x, mask, context):
+        return program(model, x, mask, context, row_keys(jax.random.key(seed), numbers), n, each, sweeps)
 
     exact = known.how == "codes"
     method = "exact" if exact else "importance"
