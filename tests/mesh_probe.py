@@ -10,6 +10,7 @@ from functools import partial
 
 import jax
 import numpy as np
+from helpers import randomised
 
 import darn
 from darn import devices
@@ -18,7 +19,6 @@ from darn.config import Training
 from darn.data import Rows
 from darn.inference.likelihood import exact, importance
 from darn.training import DeviceRows, Hyper, Loop, Program
-from helpers import randomised
 
 SIZES = (1, 2, 4, 8)
 COLLECTIVE = re.compile(r"= \S+ (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)(?:-start)?\(")

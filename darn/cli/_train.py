@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from darn.cli import _atari
+from darn.cli import _atari, _together
 from darn.cli._base import Commands, add_field, given_fields, say, short, use_device
 from darn.errors import DarnError
 from darn.paper.recipes import RECIPES, find
 from darn.runs.fields import fields_of, show_field
 from darn.runs.lock import is_unused
+from darn.runs.provenance import versions
 from darn.runs.recipe import PARTS, Recipe, override
 
 if TYPE_CHECKING:
@@ -67,15 +68,30 @@ def data_sets(args) -> None:
 
 
 def train(args) -> int:
+    place = _together.place_of(args.coordinator, args.processes, args.process)
+    if place is None:
+        return _train(args)
+    status = _together.divide(place, versions(), args.wait)
+    if status is not None:
+        return status
+    use_device(args)  # at once: the others wait
+    args.quiet = args.quiet or _together.is_other()
+    return _train(args)
+
+
+def _train(args) -> int:
     out, recipe, splits = asked_recipe(args, "")
     if splits is not None and splits.schema is not None and not (args.quiet or args.json):
         print("columns:", *splits.schema.statement(), sep="\n", flush=True)
-    use_device(args)
+    if _together.member is None:
+        use_device(args)
     from darn.inference import code
     from darn.runs import folder
 
     splits = folder.read_data(recipe) if splits is None else splits
     fit = folder.train(recipe, out, splits=splits, resume=args.resume, progress=not args.quiet)
+    if _together.is_other():
+        return 130 if fit.interrupted else 0
     rows = splits.valid.take(slice(code.ROWS))
     use = code.measure(fit.model, rows.unpack(), rows.context)
     facts = {
@@ -114,7 +130,7 @@ def asked_recipe(args, prefix: str) -> tuple[Path, Recipe, "Splits | None"]:
     own = _own_data(args.recipe)
     name, recipe = find(args.recipe, own)
     out = Path(args.out or Path("runs") / f"{prefix}{name}")
-    if not args.resume and not is_unused(out):
+    if not args.resume and not _together.is_other() and not is_unused(out):
         raise DarnError(f"{out} exists already: continue it with --resume, or choose another folder with --out")
     given = given_fields(args)
     splits = None
@@ -176,4 +192,5 @@ def register(add: Commands) -> None:
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)
+    add.together(p)
     add.fields(p)

@@ -16,6 +16,7 @@ from jaxtyping import PRNGKeyArray
 
 from darn import data
 from darn.config import Architecture
+from darn.devices import check_same, first, in_first, is_first
 from darn.errors import DarnError, FormatError
 from darn.files import atomic, read_bytes
 from darn.jsonable import FieldError, parse
@@ -319,9 +320,10 @@ def train(
         DarnError: The folder is in use, the data cannot be used, or the run to resume is a different one.
     """
     out = Path(out)
-    before = _read_started(recipe, out) if resume else None
+    check_same({"versions": versions(), "fields": recipe.to_json()})
+    before = first(lambda: _read_started(recipe, out)) if resume else None
     if not resume:
-        _check_unused(out)
+        first(lambda: _check_unused(out))
     # Read before anything is written, so that bad data leave nothing behind.
     splits = limit(read_data(recipe) if splits is None else splits, recipe)
     if before is not None and before["data"].get("sha256") != splits.sha256:
@@ -330,14 +332,14 @@ def train(
         )
     model = new_model(recipe, splits)
     created = [p for p in (out, *out.parents) if not p.exists()]
-    with locked(out):
+    with in_first(locked(out)):
         if not resume:
-            _check_unused(out)  # another process may have started a run there meanwhile
+            first(lambda: _check_unused(out))  # another process may have started a run there meanwhile
         try:
             return _train(recipe, out, model, splits, before, progress)
         except BaseException:
             # A folder in which nothing was learned would only be in the way of the next attempt.
-            if not resume and not (out / "model.safetensors").exists():
+            if is_first() and not resume and not (out / "model.safetensors").exists():
                 _discard(out, created)
             raise
 
@@ -348,8 +350,7 @@ def _train(recipe: Recipe, out: Path, model: Stack, splits: data.Splits, before:
     made = {"command": command(), "commit": commit(), "versions": versions(), "device": device()}
     info = before or {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made}
     if before is None:
-        with atomic(out / "recipe.json") as f:
-            f.write_text(json.dumps(info, indent=1) + "\n")
+        first(lambda: _write_started(out, info))
     return fit(
         model,
         splits.train,
@@ -361,6 +362,11 @@ def _train(recipe: Recipe, out: Path, model: Stack, splits: data.Splits, before:
         dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
         progress=progress,
     )
+
+
+def _write_started(out: Path, info: dict) -> None:
+    with atomic(out / "recipe.json") as f:
+        f.write_text(json.dumps(info, indent=1) + "\n")
 
 
 def _check_unused(out: Path) -> None:
