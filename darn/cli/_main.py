@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 
 from darn.cli import _codec, _complete, _eval, _report, _sample, _synthetic, _tables, _together, _train
@@ -81,7 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 done, 2 the input is at fault, 3 another process has ended, 130 interrupted.
     """
-    status = _main(argv)
+    try:
+        status = _main(argv)
+    except Exception:
+        if _together.member is None:
+            raise
+        traceback.print_exc()
+        status = 1
     if _together.member is not None:
         _together.member.leave(status)
     return status

@@ -148,7 +148,7 @@ def _join(place: Place, versions: dict[str, str], wait: float, until: float) -> 
             link = socket.create_connection((place.host, place.port), timeout=5)
             break
         except OSError as e:
-            if time.monotonic() > until or (isinstance(e, socket.gaierror) and place.host == ""):
+            if time.monotonic() > until:
                 raise DarnError(
                     f"the first process cannot be reached at {place.address} within {wait:g} s "
                     f"({e.strerror or e}): start it, and check --coordinator and the network"
@@ -206,9 +206,8 @@ def _gather(place: Place, versions: dict[str, str], wait: float, until: float) -
 
 def _mismatch(place: Place, peer: Peer, hello: dict, versions: dict[str, str], known: dict[int, Peer]) -> str:
     if hello.get("processes") != place.processes:
-        return (
-            f"{peer.name} was told of {hello.get('processes')} processes, process 0 of {place.processes}: give the same"
-        )
+        told = hello.get("processes")
+        return f"{peer.name} was told of {told} processes, process 0 of {place.processes}: give all the same number"
     if peer.process in known or not (isinstance(peer.process, int) and 0 < peer.process < place.processes):
         return f"there are two processes with the number {peer.process}: give each its own, from 0 on"
     theirs = hello.get("versions")

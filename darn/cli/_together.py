@@ -85,7 +85,7 @@ def divide(place: Place, versions: dict[str, str], wait: float) -> int | None:
         # JAX's libraries print to the standard output, which belongs to the results.
         out = os.dup(1)
         os.dup2(2, 1)
-        sys.stdout = open(os.devnull, "w") if place.process else os.fdopen(out, "w")
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY) if place.process else out, "w")
         member = Member(place, port, said[1])
         return None
     os.close(alive[0])
@@ -166,26 +166,20 @@ class Watch:
             return
         for said in messages:
             if "end" in said:
-                self._blame(str(said["end"]), 0)
+                self._blame(str(said["end"]), GRACE if said.get("wait") else 0)
             elif "bye" in said:
                 peer.done = True
                 status, why = said["bye"], str(said.get("why", "")).rstrip(".")
                 if status != 0:
-                    how = (
-                        f"was killed by signal {-status}"
-                        if status < 0
-                        else f"has failed: {why}"
-                        if why
-                        else "has failed"
-                    )
-                    self._blame(f"{peer.name} {how}", GRACE)
+                    how = f"was killed by signal {-status}" if status < 0 else "has failed"
+                    self._blame(f"{peer.name} {how}" + (f": {why}" if why else ""), GRACE)
 
     def _blame(self, what: str, grace: float) -> None:
         if not self.verdict:
             self.verdict = what
             if self.place.process == 0:
                 for peer in self.peers:
-                    peer.send({"end": what})
+                    peer.send({"end": what, "wait": grace > 0})
         self.deadline = min(self.deadline, time.monotonic() + grace)
 
     def _end(self) -> int:
@@ -195,7 +189,7 @@ class Watch:
         if self.ended is not None and self.ended >= 0:
             return self.ended  # the child has said why
         what = self.verdict or f"this process was killed by signal {-(self.ended or 0)}"
-        raise Lost(f"{what}; nothing that was saved is lost: start all processes again with --resume")
+        raise Lost(f"{what}; start all processes again with --resume: the run continues from its last checkpoint")
 
 
 class Lost(Exception):

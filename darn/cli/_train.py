@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from darn.cli import _atari, _together
 from darn.cli._base import Commands, add_field, given_fields, say, short, use_device
+from darn.cli._meet import place_of
 from darn.errors import DarnError
 from darn.paper.recipes import RECIPES, find
 from darn.runs.fields import fields_of, show_field
@@ -68,7 +69,7 @@ def data_sets(args) -> None:
 
 
 def train(args) -> int:
-    place = _together.place_of(args.coordinator, args.processes, args.process)
+    place = place_of(args.coordinator, args.processes, args.process)
     if place is None:
         return _train(args)
     status = _together.divide(place, versions(), args.wait)
