@@ -1,4 +1,4 @@
-"""What work on 1, 2, 4 and 8 devices gives, as one .npz file: run by tests/test_devices.py with 8 simulated devices.
+"""What 1, 2, 4 and 8 devices compute, as one .npz file: run by tests/test_devices.py with 8 simulated devices.
 
 JAX_NUM_CPU_DEVICES=8 python tests/mesh_probe.py OUT.npz
 """
@@ -14,83 +14,86 @@ from helpers import randomised
 
 import darn
 from darn import devices
-from darn.codec import compress, decompress
+from darn.codec import compress
 from darn.config import Training
 from darn.data import Rows
-from darn.inference.likelihood import exact, importance
+from darn.inference import likelihood
 from darn.training import DeviceRows, Hyper, Loop, Program
 
 SIZES = (1, 2, 4, 8)
+FEW = (1, 8)
 COLLECTIVE = re.compile(r"= \S+ (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)(?:-start)?\(")
+# 20 rows a batch: 8 devices cannot divide them evenly. 16 steps an epoch, 64 in all.
+BASE = Training(batch=20, epochs=4, lr=1e-3, validate_every=2, clip=1.0, weight_decay=1e-3, average=0.99)
 
 
 def data():
     rng = np.random.default_rng(0)
     x = (rng.random((333, 12)) < rng.random(12)).astype(np.uint8)
-    return x, replace(Rows.from_array(x), weights=(rng.random(333) + 0.5).astype(np.float32)), Rows.from_array(x[:77])
+    weights = (rng.random(333) + 0.5).astype(np.float32)
+    return x, replace(Rows.from_array(x), weights=weights), Rows.from_array(x[:77])
 
 
-def model(**options):
-    return darn.zoo.darn(12, key=jax.random.key(0), **({"n_h": 4, "n_d": 5, "visible": "linear"} | options))
+def model():
+    return darn.zoo.darn(12, n_h=4, n_d=3, visible="linear", key=jax.random.key(0))
 
 
-# 20 rows a batch: not divisible by 8. 16 steps an epoch.
-BASE = Training(batch=20, epochs=4, lr=1e-3, validate_every=2)
-TRAINED = {
-    "plain": (BASE, False),
-    "clip, decay, average": (replace(BASE, clip=1.0, weight_decay=1e-3, average=0.99, optimizer="adam"), False),
-    "noise": (replace(BASE, noise="matrix"), False),
-    "noise squares": (replace(BASE, noise="matrix", noise_gradient="squares"), False),
-    "dynamic": (BASE, True),
-}
+def trained(n, train, valid):
+    """Losses and weights of one model; the collectives of its program."""
+    fit = darn.fit(model(), train, valid, BASE, devices=n)
+    yield "losses", np.array([row[k]["bound"] for row in fit.history for k in ("train", "valid")])
+    yield "weights", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
+    if n == 8:
+        with devices.using(n):
+            mesh = devices.training_mesh()
+        program, hyper = Program.of(model(), BASE, len(train), mesh=mesh), Hyper.of(BASE)
+        given = devices.placed((program.start(model(), hyper), hyper), mesh, devices.WHOLE)
+        text = program.epochs.lower(*given, DeviceRows.put(train, mesh), 0, 1).compile().as_text()
+        yield "collectives", np.array(COLLECTIVE.findall(text))
+        yield "transfers", np.array(re.findall(r"outfeed|infeed|is_host_transfer=true", text))
+
+
+def trained_together(n, valid):
+    """Losses of two models side by side, with weight noise, on rows that are binarised at every step."""
+    grey = Rows(np.random.default_rng(1).integers(0, 256, (100, 12)).astype(np.uint8), 12, grey=True)
+    with devices.using(n):
+        mesh = devices.training_mesh()
+    base = Training(batch=20, epochs=4, validate_every=2, noise="matrix", noise_gradient="squares")
+    put = partial(DeviceRows.put, mesh=mesh)
+    configs = [replace(base, lr=lr) for lr in (1e-3, 3e-3)]
+    loop = Loop([model(), model()], configs, put(grey), put(valid), dynamic=True, mesh=mesh)
+    while loop.running:
+        loop.advance()
+    yield "sweep", np.array([row[k]["bound"] for r in loop.records for row in r.history for k in ("train", "valid")])
+
+
+def computed(n, x):
+    """Everything that is computed row by row."""
+    stack = randomised(model(), 3)
+    drawn = darn.sample(stack, 333, seed=1, log_prob=True, chunk=32, devices=n)
+    yield "sample", np.hstack([drawn.x, *drawn.h, drawn.log_p[:, None]])
+    if n not in FEW:
+        return
+    with devices.using(n):
+        exact = likelihood.exact(stack, x, rows_at_once=32)
+        yield "exact", np.stack([exact.log_p, exact.row_bound])
+        weighed = likelihood.importance(stack, x, n_samples=20, repeats=2, rows_at_once=16)
+        yield "importance", np.stack([weighed.log_p, weighed.row_bound, weighed.ess])
+        yield "compressed", np.frombuffer(compress(stack, x, batch=64), np.uint8)
+        yield "settled", likelihood.importance(stack, x[:99], rows_at_once=8).log_p
+        yield "complete", darn.complete(stack, x[:150], np.arange(12) % 3 == 0, seed=3).x
+    code = darn.encode(stack, x, seed=2, chunk=32, devices=n)
+    yield "encode", np.hstack([code.x, *code.h, *code.q])
 
 
 def main(out):
     x, train, valid = data()
-    rng = np.random.default_rng(1)
-    grey = Rows(rng.integers(0, 256, (333, 12)).astype(np.uint8), 12, grey=True)
     found = {}
-    for name, (config, dynamic) in TRAINED.items():
-        for n in SIZES:
-            rows = grey if dynamic else train
-            fit = darn.fit(model(), rows, valid, config, dynamic=dynamic, devices=n)
-            found[f"{name}/{n}"] = np.array([row[k]["bound"] for row in fit.history for k in ("train", "valid")])
-            found[f"weights {name}/{n}"] = np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
-    for n in SIZES:  # several models side by side
-        with devices.using(n):
-            mesh = devices.training_mesh()
-        configs = [replace(BASE, lr=lr) for lr in (1e-3, 3e-3)]
-        on = partial(DeviceRows.put, mesh=mesh)
-        loop = Loop([model(), model()], configs, on(train), on(valid), mesh=mesh)
-        while loop.running:
-            loop.advance()
-        found[f"sweep/{n}"] = np.array([r.bound for r in loop.records])
-        if n == 8:
-            program, hyper = Program(model(), BASE, len(train), mesh=mesh), Hyper.of(BASE)
-            state = devices.placed((program.start(model(), hyper), hyper), mesh, devices.WHOLE)
-            text = program.epochs.lower(*state, on(train), 0, 1).compile().as_text()
-            found["collectives"] = np.array(COLLECTIVE.findall(text))
-            found["hosts"] = np.array(re.findall(r"outfeed|infeed|custom-call.*host", text))
-    for visible in ("linear", "nade"):
-        stack = randomised(model(visible=visible), 3)
-        for n in SIZES:
-            with devices.using(n):
-                e, s = exact(stack, x, rows_at_once=32), importance(stack, x, n_samples=20, repeats=2, rows_at_once=16)
-                found[f"bits exact {visible}/{n}"] = np.stack([e.log_p, e.row_bound])
-                found[f"bits importance {visible}/{n}"] = np.stack([s.log_p, s.row_bound, s.ess])
-                packed = compress(stack, x, batch=64)
-                found[f"bits compressed {visible}/{n}"] = np.frombuffer(packed, np.uint8)
-                np.testing.assert_array_equal(decompress(stack, packed), x)
-            score = darn.evaluate(stack, x[:99], n_samples=8, devices=n)
-            found[f"bits evaluate {visible}/{n}"] = score.log_p
-            found[f"bits settled {visible}/{n}"] = importance(stack, x[:99], rows_at_once=8).log_p
-            drawn = darn.sample(stack, 333, seed=1, log_prob=True, chunk=32, devices=n)
-            found[f"bits sample {visible}/{n}"] = np.hstack([drawn.x, *drawn.h, drawn.log_p[:, None]])
-            code = darn.encode(stack, x, seed=2, chunk=32, devices=n)
-            found[f"bits encode {visible}/{n}"] = np.hstack([code.x, *code.h, *code.q])
-            with devices.using(n):
-                filled = darn.complete(stack, x[:40], np.arange(12) % 3 == 0, seed=3)
-                found[f"bits complete {visible}/{n}"] = filled.x
+    for n in SIZES:
+        for name, value in (*trained(n, train, valid), *computed(n, x)):
+            found[f"{name}/{n}"] = value
+    for n in FEW:
+        found |= {f"{name}/{n}": value for name, value in trained_together(n, valid)}
     np.savez(out, **found)
 
 

@@ -25,7 +25,11 @@ class Place:
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        return self.with_port(self.port)
+
+    def with_port(self, port: int) -> str:
+        """Another port of the first process's host."""
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
 
 def place_of(coordinator: str | None, processes: int | None, process: int | None) -> Place | None:

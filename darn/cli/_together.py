@@ -34,7 +34,7 @@ class Member:
         # Under SLURM, JAX finds out which GPU of the node is this task's.
         more = {} if "SLURM_LOCALID" in os.environ else {"cluster_detection_method": "deactivate"}
         place = self.place
-        jax.distributed.initialize(f"{place.host}:{self.port}", place.processes, place.process, **more)
+        jax.distributed.initialize(place.with_port(self.port), place.processes, place.process, **more)
 
     def leave(self, status: int) -> None:
         """Ends the child: all together if all is well; otherwise without waiting for the others."""
