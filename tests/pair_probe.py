@@ -32,12 +32,12 @@ def main(port, process, folder):
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, process, cluster_detection_method="deactivate")
     _, train, valid = data()
     whole = darn.fit(model(), train, valid, BASE, folder=folder / "whole")
-    # Ctrl-C in the second process only, in the third epoch.
+    # Ctrl-C in the second process only, after the first epoch.
     advance = Loop.advance
 
     def pressed(self):
         advance(self)
-        if process == 1 and self.epoch == 3:
+        if process == 1 and self.epoch == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
     Loop.advance = pressed
