@@ -194,7 +194,10 @@ def _gather(place: Place, versions: dict[str, str], wait: float, until: float) -
                 continue
             peer.process, peer.host = hello.get("process", -1), str(hello.get("host", ""))[:100]
             problem = _mismatch(place, peer, hello, versions, peers)
-            peers[peer.process] = peer
+            if problem:
+                peer.send({"end": problem})
+            else:
+                peers[peer.process] = peer
     others = list(peers.values())
     if problem:
         for peer in others:
@@ -212,7 +215,7 @@ def _mismatch(place: Place, peer: Peer, hello: dict, versions: dict[str, str], k
     if hello.get("processes") != place.processes:
         told = hello.get("processes")
         return f"{peer.name} was told of {told} processes, process 0 of {place.processes}: give all the same number"
-    if peer.process in known or not (isinstance(peer.process, int) and 0 < peer.process < place.processes):
+    if not isinstance(peer.process, int) or not 0 < peer.process < place.processes or peer.process in known:
         return f"there are two processes with the number {peer.process}: give each its own, from 0 on"
     theirs = hello.get("versions")
     if theirs != versions:

@@ -67,6 +67,8 @@ def run(
     Returns:
         What sweep.json holds, and whether the sweep was interrupted.
     """
+    if jax.process_count() > 1:
+        raise DarnError("a sweep is for one process: run a part of the grid in each, or train one model in all of them")
     out = Path(out)
     if out.exists() and not resume:
         raise DarnError(f"{out} exists already: choose another folder, or resume the sweep in it")
