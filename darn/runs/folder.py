@@ -337,9 +337,11 @@ def train(
             first(lambda: _check_unused(out))  # another process may have started a run there meanwhile
         try:
             return _train(recipe, out, model, splits, before, progress)
-        except BaseException:
-            # A folder in which nothing was learned would only be in the way of the next attempt.
-            if is_first() and not resume and not (out / "model.safetensors").exists():
+        except BaseException as e:
+            # A folder in which nothing was learned would only be in the way of the next attempt, unless another process
+            # was lost: that run is to be resumed.
+            own = jax.process_count() == 1 or isinstance(e, DarnError | KeyboardInterrupt)
+            if own and is_first() and not resume and not (out / "model.safetensors").exists():
                 _discard(out, created)
             raise
 
