@@ -21,24 +21,26 @@ _ONE, _LEAST = 1 << BITS, 1 << 32
 _SIDE = REACH << STEP_BITS
 
 
-def _compiled(f):
+def compiled(f):
+    """Compiled by numba."""
     try:
         return numba.njit(nogil=True, cache=True)(f)
     except RuntimeError:  # no folder to cache the compiled code in: compile in every process
         return numba.njit(nogil=True)(f)
 
 
-@_compiled
-def _index(a):
+@compiled
+def index_of(a):
+    """The place of a logit in the tables."""
     i = np.floor(np.float64(a) * (1 << STEP_BITS) + 0.5)  # exact: the factor is a power of two
     return np.int64(min(max(i, -_SIDE), _SIDE)) + _SIDE
 
 
-@_compiled
+@compiled
 def _push(s, words, pos, bits, a, frequency, length):
     cost = 0.0
     for i in range(bits.size - 1, -1, -1):
-        k = _index(a[i])
+        k = index_of(a[i])
         f, start = np.uint64(frequency[k]), np.uint64(0)
         if bits[i]:
             cost += length[1, k]
@@ -54,11 +56,11 @@ def _push(s, words, pos, bits, a, frequency, length):
     return s, pos, cost
 
 
-@_compiled
+@compiled
 def _pop(s, words, pos, bits, a, frequency, length):
     cost = 0.0
     for i in range(bits.size):
-        k = _index(a[i])
+        k = index_of(a[i])
         f, low = np.uint64(frequency[k]), s & np.uint64(_ONE - 1)
         bit = low < f
         bits[i] = bit
@@ -76,6 +78,40 @@ def _pop(s, words, pos, bits, a, frequency, length):
     return s, pos, cost
 
 
+@compiled
+def _push_choices(s, words, pos, chosen, shares):
+    if shares.shape[1] == 1:  # no choice, and 2^64 would not fit into a word
+        return s, pos
+    for i in range(chosen.size - 1, -1, -1):
+        f, start = np.uint64(shares[i, chosen[i]]), np.uint64(0)
+        for k in range(chosen[i]):
+            start += np.uint64(shares[i, k])
+        if s >= f << np.uint64(64 - BITS):
+            words[pos] = np.uint32(s & np.uint64(0xFFFFFFFF))
+            pos += 1
+            s >>= np.uint64(32)
+        q = s // f
+        s = (q << np.uint64(BITS)) + (s - q * f) + start
+    return s, pos
+
+
+@compiled
+def _pop_choices(s, words, pos, chosen, shares):
+    for i in range(chosen.size):
+        low, start, k = s & np.uint64(_ONE - 1), np.uint64(0), 0
+        while low >= start + np.uint64(shares[i, k]):
+            start += np.uint64(shares[i, k])
+            k += 1
+        chosen[i] = k
+        s = np.uint64(shares[i, k]) * (s >> np.uint64(BITS)) + (low - start)
+        if s < np.uint64(_LEAST):
+            if pos == 0:
+                return s, -1
+            pos -= 1
+            s = (s << np.uint64(32)) | np.uint64(words[pos])
+    return s, pos
+
+
 class Empty(Exception):
     """The stack has fewer bits than a pop needs."""
 
@@ -85,13 +121,12 @@ class Ans:
 
     def __init__(self):
         self._state, self._words, self._count = np.uint64(_LEAST), np.zeros(1024, np.uint32), 0
+        self._lowest = 0
 
     def push(self, bits: np.ndarray, logits: np.ndarray) -> float:
         """Pushes the bits, so that `pop` returns them in the same order; returns their length in bits."""
         bits, a = np.ascontiguousarray(bits, np.uint8).reshape(-1), np.ascontiguousarray(logits).reshape(-1)
-        room = self._count + bits.size  # a symbol emits at most one word
-        if room > self._words.size:
-            self._words = np.concatenate([self._words[: self._count], np.zeros(2 * room - self._count, np.uint32)])
+        self._make_room(bits.size)
         s, count, cost = _push(self._state, self._words, self._count, bits, a, FREQUENCY, LENGTH)
         self._state, self._count = np.uint64(s), int(count)
         return cost
@@ -101,10 +136,41 @@ class Ans:
         bits = np.empty(logits.shape, np.uint8)
         a = np.ascontiguousarray(logits).reshape(-1)
         s, count, cost = _pop(self._state, self._words, self._count, bits.reshape(-1), a, FREQUENCY, LENGTH)
+        self._popped(s, count)
+        return bits, cost
+
+    def push_choices(self, chosen: np.ndarray, shares: np.ndarray) -> float:
+        """Pushes one of several values for each row, under shares (rows, values) that sum to 2^BITS."""
+        self._make_room(chosen.size)
+        s, count = _push_choices(self._state, self._words, self._count, chosen, shares)
+        self._state, self._count = np.uint64(s), int(count)
+        return _cost(chosen, shares)
+
+    def pop_choices(self, shares: np.ndarray) -> tuple[np.ndarray, float]:
+        """Returns (the value of each row, their length in bits); raises `Empty` if they are not there."""
+        chosen = np.empty(len(shares), np.int64)
+        self._popped(*_pop_choices(self._state, self._words, self._count, chosen, shares))
+        return chosen, _cost(chosen, shares)
+
+    def _make_room(self, symbols: int) -> None:
+        room = self._count + symbols  # a symbol emits at most one word
+        if room > self._words.size:
+            self._words = np.concatenate([self._words[: self._count], np.zeros(2 * room - self._count, np.uint32)])
+
+    def _popped(self, s, count) -> None:
         if count < 0:
             raise Empty
         self._state, self._count = np.uint64(s), int(count)
-        return bits, cost
+        self._lowest = min(self._lowest, self.size)
+
+    def watch(self) -> None:
+        """Starts anew to note the lowest size."""
+        self._lowest = self.size
+
+    @property
+    def lowest(self) -> int:
+        """The lowest size since `watch`."""
+        return self._lowest
 
     @property
     def size(self) -> int:
@@ -136,3 +202,8 @@ class Ans:
         new._state, new._words = np.uint64(state), np.frombuffer(data, "<u4", offset=head).astype(np.uint32)
         new._count = new._words.size
         return new
+
+
+def _cost(chosen: np.ndarray, shares: np.ndarray) -> float:
+    own = shares[np.arange(len(chosen)), chosen]
+    return float((BITS - np.log2(own.astype(np.float64))).sum())

@@ -22,7 +22,7 @@ def rows_per_block(n_x: int) -> int:
 def encode(codec: StackCodec, x: np.ndarray, mask: np.ndarray | None = None) -> tuple[bytes, Lengths, int]:
     """Returns (the block's bytes, lengths by layer, rows without bits back). `mask`: see `StackCodec.push`."""
     ans, lengths, groups = Ans(), Lengths(codec.twin.n_layers), []
-    done, size, first = 0, MOST_ROWS if not codec.twin.n_layers else 0, 0
+    done, size, first = 0, 0 if codec.takes_bits else MOST_ROWS, 0
     while done < len(x):
         size = min(size, len(x) - done, MOST_ROWS)
         here = slice(done, done + max(size, 1))
