@@ -217,5 +217,5 @@ def _digest(value: Any) -> int:
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(value):
         whole = leaf if isinstance(leaf, np.ndarray | jax.Array) else np.frombuffer(repr(leaf).encode(), np.uint8)
-        digest.update(np.ascontiguousarray(whole))
+        digest.update(np.ascontiguousarray(whole).data)
     return int.from_bytes(digest.digest()[:4], "little", signed=True)

@@ -32,9 +32,9 @@ class Member:
         import jax
 
         # Under SLURM, JAX finds out which GPU of the node is this task's.
-        more = {} if "SLURM_LOCALID" in os.environ else {"cluster_detection_method": "deactivate"}
-        place = self.place
-        jax.distributed.initialize(place.with_port(self.port), place.processes, place.process, **more)
+        found_by = None if "SLURM_LOCALID" in os.environ else "deactivate"
+        place, address = self.place, self.place.with_port(self.port)
+        jax.distributed.initialize(address, place.processes, place.process, cluster_detection_method=found_by)
 
     def leave(self, status: int) -> None:
         """Ends the child: all together if all is well; otherwise without waiting for the others."""

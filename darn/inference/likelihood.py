@@ -209,10 +209,10 @@ def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None
         x, sums = as_floats(x), (jnp.full(len(x), -1e30), jnp.zeros(len(x)), jnp.zeros(len(x)))
         for first in range(0, 2**n, codes):
             sums = _accumulate(sums, *_table(model, x, context, jnp.asarray(first), codes))
-        return Scores(sums[0] + jnp.log(sums[1]), sums[2])
+        return sums[0] + jnp.log(sums[1]), sums[2]
 
     found = stream_rows(table, size, parts, beside=True, progress=progress)
-    return (scores.with_density(density) for scores, density in found)
+    return (Scores(log_p, bound).with_density(density) for (log_p, bound), density in found)
 
 
 # ---------------------------------------------------------------- importance sampling

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import astuple, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +112,12 @@ def fit(
     check_same({"options": astuple(config), "training rows": _arrays(train), "validation rows": _arrays(valid)})
     if folder is not None:
         folder = Path(folder)
-        first(lambda: _make_folder(folder))
-    journal: Journal | None = None
+        first(partial(_make_folder, folder))
+    journal = None if folder is None else Journal(folder / "metrics.jsonl")
 
     def on_validation(_: int, row: dict) -> None:
         if journal is not None:
-            first(lambda: journal.add(row))
+            first(partial(journal.add, row))
 
     rows = DeviceRows.put(train, mesh), DeviceRows.put(valid, mesh)
     # Machines may differ in the last bit of a random start.
@@ -129,19 +130,19 @@ def fit(
             note = {"epoch": record.epoch or loop.epoch, "valid_bound": record.bound if record.history else None}
             note |= {"epochs": loop.epoch, "seconds": round(record.seconds, 2)}
             about = dict(info or {}) | {"training": note}
-            first(lambda: save_model(folder / "model.safetensors", loop.chosen(), about))
+            path = folder / "model.safetensors"
+            first(lambda: save_model(path, loop.chosen(), about))
 
     def save() -> None:
         if folder is not None:
             save_best()
             loop.save(folder / "checkpoint.safetensors")
 
-    if folder is not None:
+    if folder is not None and journal is not None:
         checkpoint = folder / "checkpoint.safetensors"
         if resume and first(checkpoint.exists):
             loop.load(checkpoint)
-        journal = Journal(folder / "metrics.jsonl")
-        first(lambda: journal.start(loop.records[0].history))
+        first(partial(journal.start, loop.records[0].history))
     with ctrl_c() as pressed, _Bar(loop, progress and is_first()) as bar:
         finished = loop.run(pressed, save=save, report=bar.update)
     record = loop.records[0]

@@ -1,6 +1,7 @@
 """Rows on the device, and the batches that a training step sees."""
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -73,7 +74,7 @@ def _divided(values: np.ndarray, mesh: Mesh) -> Array:
     """Rows divided over the mesh, as many on each device: the last one is repeated as often as it takes."""
     total = -(-len(values) // mesh.size) * mesh.size
 
-    def part(index: tuple[slice, ...]) -> np.ndarray:
+    def part(index: Any) -> np.ndarray:
         start, stop, _ = index[0].indices(total)
         return values[np.minimum(np.arange(start, stop), len(values) - 1)]
 
