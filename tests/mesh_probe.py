@@ -70,8 +70,8 @@ def computed(n, x):
     """Everything that is computed row by row."""
     rng = np.random.default_rng(3)
     stack = jax.tree.map(lambda w: jax.device_put(rng.normal(size=w.shape).astype(np.float32)), model())
-    drawn = darn.sample(stack, 333, seed=1, log_prob=True, chunk=32, devices=n)
-    yield "sample", np.hstack([drawn.x, *drawn.h, drawn.log_p[:, None]])
+    drawn = darn.sample(stack, 333, seed=1, log_joint=True, chunk=32, devices=n)
+    yield "sample", np.hstack([drawn.x, *drawn.h, drawn.log_joint[:, None]])
     if n not in FEW:
         return
     with devices.using(n):

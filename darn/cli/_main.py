@@ -10,12 +10,22 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from darn.cli import _codec, _complete, _eval, _report, _sample, _synthetic, _tables, _together, _train
+from darn.cli import _codec, _complete, _eval, _query, _report, _sample, _synthetic, _tables, _together, _train
 from darn.cli._base import Commands
 from darn.cli._words import reworded
-from darn.errors import DarnError
+from darn.errors import DarnError, printable
 
-GROUPS = (_train, _eval, _sample, _complete, _report, _synthetic, _codec, _tables)  # in the order of `darn --help`
+GROUPS = (
+    _train,
+    _eval,
+    _sample,
+    _complete,
+    _query,
+    _report,
+    _synthetic,
+    _codec,
+    _tables,
+)  # in the order of `darn --help`
 
 
 class _Parser(argparse.ArgumentParser):
@@ -149,7 +159,7 @@ def _import(names: Sequence[str]) -> None:
 
 
 def _fail(message: str, status: int = 2) -> int:
-    message = " ".join(message.split())
+    message = printable(" ".join(message.split()))
     print(f"darn: {message}", file=sys.stderr)
     if _together.member is not None:
         _together.member.message = message

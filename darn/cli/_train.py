@@ -1,5 +1,6 @@
 """The commands `recipes`, `data` and `train`."""
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -82,17 +83,29 @@ def train(args) -> int:
 
 def _train(args) -> int:
     out, recipe, splits = asked_recipe(args, "")
+    own = splits is not None
+    if args.search and _together.member is not None:
+        raise DarnError("--search chooses a model in one process: choose it first, then train it in several")
+    if args.search is not None and not (own and 0 <= args.search < math.inf):
+        raise DarnError("--search takes a number of seconds, 0 or more, and only for your own data: recipes are fixed")
     if splits is not None and splits.schema is not None and not (args.quiet or args.json):
         print("columns:", *splits.schema.statement(), sep="\n", flush=True)
     if _together.member is None:
         use_device(args)
     from darn.inference import code
-    from darn.runs import folder
+    from darn.runs import folder, search
 
     splits = folder.read_data(recipe) if splits is None else splits
-    fit = folder.train(recipe, out, splits=splits, resume=args.resume, progress=not args.quiet)
+    alone = _together.member is None
+    choices = (
+        folder.candidates(recipe, given_fields(args), splits, args.search) if own and alone and not args.tiny else []
+    )
+    fit = folder.train(recipe, out, splits=splits, candidates=choices, resume=args.resume, progress=not args.quiet)
     if _together.is_other():
         return 130 if fit.interrupted else 0
+    if not fit.epochs:
+        print("darn: interrupted while choosing a model; rerun with --resume to continue", file=sys.stderr)
+        return 130
     rows = splits.valid.take(slice(code.ROWS))
     use = code.measure(fit.model, rows.unpack(), rows.context)
     facts = {
@@ -106,11 +119,13 @@ def _train(args) -> int:
         "code": None
         if use is None
         else {"nats": use.nats, "distinct": use.distinct, "rows": use.rows, "idle": use.idle},
+        "search": fit.search,
     }
     best = f"{recipe.training.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}"
     how = "interrupted" if fit.interrupted else "done"
     text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): "
-    say(args, facts, f"{text}{best if fit.epoch else 'not yet validated'}; the model is in {out}")
+    chosen = [] if fit.search is None else [search.statement(fit.search)]
+    say(args, facts, *chosen, f"{text}{best if fit.epoch else 'not yet validated'}; the model is in {out}")
     if use is not None and use.idle and fit.epoch:
         print(f"darn: {use.warning}", file=sys.stderr)
     if fit.interrupted:
@@ -192,6 +207,13 @@ def register(add: Commands) -> None:
     p.add_argument("--resume", action="store_true", help="continue an interrupted run as if it had never stopped")
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
+    p.add_argument(
+        "--search",
+        type=float,
+        metavar="SECONDS",
+        help="your own data: choose among a few models by validation for about this long on two cores; 0: the default "
+        "for the size of the data (default: a minute, longer for more than 10,000 rows, 0 with --epochs)",
+    )
     add.computing(p)
     add.together(p)
     add.fields(p)

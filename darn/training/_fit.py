@@ -35,6 +35,7 @@ class Fit:
         steps: steps trained.
         interrupted: whether Ctrl-C ended it early.
         history: the metrics of each validation, as in metrics.jsonl.
+        search: how the model was chosen, if there were several to choose from; see `darn.runs.search`.
     """
 
     model: Stack
@@ -45,6 +46,7 @@ class Fit:
     steps: int
     interrupted: bool
     history: list[dict] = field(repr=False, default_factory=list)
+    search: dict | None = field(repr=False, default=None)
 
 
 class Journal:
@@ -78,6 +80,7 @@ def fit(
     dynamic: bool = False,
     progress: bool = False,
     devices: Devices = None,
+    started: Loop | None = None,
 ) -> Fit:
     """Trains a model and keeps the best weights by the bound on the validation rows.
 
@@ -99,6 +102,7 @@ def fit(
         dynamic: whether grey rows are binarised again at every step.
         progress: whether to show a progress bar, if on a terminal.
         devices: how many devices (of each process) to train on, or "all"; by default one, or all of several processes.
+        started: a loop that has begun to train this model in this way, to continue with.
 
     Returns:
         The best model, and how training went.
@@ -119,10 +123,14 @@ def fit(
         if journal is not None:
             first(partial(journal.add, row))
 
-    rows = DeviceRows.put(train, mesh), DeviceRows.put(valid, mesh)
-    # Machines may differ in the last bit of a random start.
-    model = jax.tree.map(lambda w: jax.device_put(agreed_array(np.asarray(w))), model) if mesh is not None else model
-    loop = Loop([model], [config], *rows, dynamic=dynamic, mesh=mesh, on_validation=on_validation)
+    if started is None:
+        rows = DeviceRows.put(train, mesh), DeviceRows.put(valid, mesh)
+        if mesh is not None:  # machines may differ in the last bit of a random start
+            model = jax.tree.map(lambda w: jax.device_put(agreed_array(np.asarray(w))), model)
+        loop = Loop([model], [config], *rows, dynamic=dynamic, mesh=mesh)
+    else:
+        loop = started
+    loop.on_validation = on_validation
 
     def save_best() -> None:
         if folder is not None:
