@@ -53,10 +53,10 @@ def many(model, batch: int, times: int = 20) -> Way:
 
 def compiled_draw(model, seed: int, batch: int) -> Way:
     """Our compiled program alone, without the copy to the host: what `sample` adds is the difference."""
-    seed, start = np.asarray(seed), np.asarray(0)
+    seed, numbers = np.asarray(seed), np.arange(batch, dtype=np.uint32)
     return repeated(
         "(ours, compiled part alone)",
-        lambda: sampling._draw(model, seed, start, batch, (), None, False),
+        lambda: sampling._draw(model, seed, numbers, (), None, False),
         batch,
     )
 

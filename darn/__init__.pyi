@@ -1,6 +1,7 @@
 from . import cli as cli
 from . import codec as codec
 from . import data as data
+from . import devices as devices
 from . import fidelity as fidelity
 from . import gradients as gradients
 from . import inference as inference

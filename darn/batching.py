@@ -1,26 +1,30 @@
-"""Work over many rows in bounded memory: chunks of one size, padding, a key for every row."""
+"""Work over many rows in bounded memory: chunks of one size, padding, a key for every row, one device or several."""
 
 import operator
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Integer, Key, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray, UInt32
+
+from darn.devices import ROWS, placed, row_mesh, size_of
 
 # Floats of the widest array of a program, where nothing better is known: a gigabyte.
 FLOATS = 1 << 28
 KEYS = 1 << 32  # different keys for rows
 
 
-def row_keys(key: PRNGKeyArray, start: int | np.integer | Integer[Array, ""], count: int) -> Key[Array, " count"]:
-    """A key for every row, a function of the row's number alone: no chunk size can change a result.
+def row_keys(key: PRNGKeyArray, numbers: UInt32[Array | np.ndarray, " N"]) -> Key[Array, " N"]:
+    """A key for every row, a function of the row's number alone: neither chunks nor devices can change a result."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(numbers))
 
-    After `KEYS` rows, the keys begin again.
-    """
-    first = jnp.asarray(start % KEYS if isinstance(start, int) else start, jnp.uint32)
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(count, dtype=jnp.uint32))
+
+def row_numbers(start: int, count: int) -> np.ndarray:
+    """The numbers of consecutive rows as the keys count them; after `KEYS` rows, they begin again."""
+    return ((start + np.arange(count)) % KEYS).astype(np.uint32)
 
 
 def rows_within(row_floats: int, n: int, most: int, floats: int = FLOATS) -> int:
@@ -91,34 +95,45 @@ def stream_rows(
     *,
     out_axis: int = 0,
     numbered: bool = False,
+    beside: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Any]:
     """Applies f to rows that come in parts, `at_once` at a time, and never holds more than a few results.
 
-    The calls, and so the results, do not depend on how the rows are divided into parts.
+    The calls, and so the results, do not depend on how the rows are divided into parts. On several devices
+    (`darn.devices`) each call has `at_once` rows for every one of them: a device computes what one alone would.
 
     Args:
-        f: called as f(*rows), or as f(start, *rows) if `numbered`, with `at_once` rows of everything in a part.
-            Returns a pytree of arrays with one row for each of them. While it computes, the previous results are
-            fetched.
-        at_once: rows per call, see `rows_within`; the last call is padded by repeating the last row.
+        f: called as f(*rows), or as f(numbers, *rows) if `numbered`, with `at_once` rows of everything in a part for
+            each device. Returns a pytree of arrays with one row for each of them. While it computes, the previous
+            results are fetched.
+        at_once: rows per call and device, see `rows_within`; the last call is padded by repeating the last row.
         parts: tuples of arrays with equal numbers of rows, pytrees of them, or None.
         out_axis: the axis of the rows in the results; in `parts` it is the first.
-        numbered: whether f is also given the number of the first row, uint32 as the keys count them.
+        numbered: whether f is also given the rows' numbers, see `row_numbers`.
+        beside: whether the last entry of every part is not given to f, but returned with its results: (results, entry).
         progress: called with the number of rows done after each call.
 
     Yields:
         The results of each call as NumPy arrays, without the padding.
     """
 
+    mesh = row_mesh()
+    size = at_once * size_of(mesh)
+
     def pieces():
         start = 0
-        for rows in recut(parts, at_once):
+        for rows in recut(parts, size):
             count = len(jax.tree.leaves(rows)[0])
-            yield start, count, cut(rows, 0, count, at_once)
+            if beside:
+                *rows, entry = rows
+                entries.append(entry)
+            yield start, count, cut(rows, 0, count, size)
             start += count
 
-    return _in_turn(f, pieces(), out_axis, numbered, progress)
+    entries = deque()
+    found = _in_turn(f, pieces(), size, mesh, out_axis, numbered, progress)
+    return ((v, entries.popleft()) for v in found) if beside else found
 
 
 def map_rows(
@@ -130,29 +145,33 @@ def map_rows(
     numbered: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Any:
-    """Applies f to n > 0 rows in memory, `at_once` at a time.
+    """Applies f to n > 0 rows in memory, `at_once` at a time on every device.
 
     Args:
         f: as for `stream_rows`.
         n: the number of rows.
-        at_once: rows per call, see `rows_within`.
+        at_once: rows per call and device, see `rows_within`.
         *rows: arrays with n rows each, pytrees of them, or None.
         out_axis: the axis of the rows in the results; in `rows` it is the first.
-        numbered: whether f is also given the number of the part's first row.
+        numbered: whether f is also given the rows' numbers.
         progress: called with the number of rows done after each call.
 
     Returns:
         The results as NumPy arrays with n rows.
     """
-    pieces = ((start, count, cut(rows, start, count, at_once)) for start, count in chunks(n, at_once))
-    results = list(_in_turn(f, pieces, out_axis, numbered, progress))
+    mesh = row_mesh()
+    size = at_once * size_of(mesh)
+    pieces = ((start, count, cut(rows, start, count, size)) for start, count in chunks(n, size))
+    results = list(_in_turn(f, pieces, size, mesh, out_axis, numbered, progress))
     if not results:
         raise ValueError("there are no rows to work on")
     return join(results, out_axis)
 
 
-def _in_turn(f, pieces: Iterable[tuple[int, int, tuple]], out_axis: int, numbered: bool, progress) -> Iterator[Any]:
-    """The results of f for (first row, number of rows, padded rows), each fetched while the next is computed."""
+def _in_turn(
+    f, pieces: Iterable[tuple[int, int, tuple]], size: int, mesh, out_axis: int, numbered: bool, progress
+) -> Iterator[Any]:
+    """The results of f for (first row, number of rows, `size` padded rows), each fetched while the next is computed."""
 
     def fetch(found, count):
         here = jax.tree.map(lambda v: _sliced(v, out_axis, 0, count), jax.device_get(found))
@@ -162,8 +181,8 @@ def _in_turn(f, pieces: Iterable[tuple[int, int, tuple]], out_axis: int, numbere
 
     last = None
     for start, count, rows in pieces:
-        # As the keys count: a number that fits into 32 bits.
-        found = f(np.uint32(start % KEYS), *rows) if numbered else f(*rows)
+        given = (row_numbers(start, size), *rows) if numbered else rows
+        found = f(*placed(given, mesh, ROWS))
         if last is not None:
             yield fetch(*last)
         last = found, count

@@ -13,6 +13,7 @@ STOREYS = [
     {"errors"},
     {"files", "config", "jsonable", "cache"},
     {"data"},
+    {"devices"},
     {"batching", "random", "gradients"},
     {"nn"},
     {"layers"},

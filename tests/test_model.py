@@ -105,7 +105,7 @@ def test_one_key_one_code(name):
     model, c = make_model(name)
     x = states(model.n_x)[-2:]
     code = sampling.encode(model, x, context=rows(c, 2), seed=5)
-    keys = sampling.row_keys(jax.random.key(5), 0, 2)
+    keys = sampling.row_keys(jax.random.key(5), np.arange(2, dtype=np.uint32))
     c = None if c is None else jnp.asarray(c)
     own = jax.jit(jax.vmap(lambda x, key: model.encode(x, c, key=key)))(jnp.asarray(x, jnp.float32), keys)
     assert all((a == np.asarray(b)).all() for a, b in zip(code.h, own, strict=True))

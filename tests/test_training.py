@@ -66,8 +66,8 @@ def go(model, config, **options):
     return fit(model, PATTERNS, PATTERNS, config, **options)
 
 
-def take(rows, index, draw_key=None):
-    return rows.batch(index, jax.random.split(jax.random.key(1), len(index)), draw_key)
+def take(rows, index, uniform=None):
+    return rows.batch(index, jax.random.split(jax.random.key(1), len(index)), uniform)
 
 
 # ---------------------------------------------------------------- optimiser
@@ -298,7 +298,7 @@ def test_dynamic_binarisation_draws_afresh_with_the_right_mean():
     values = np.array([[0, 64, 128, 255]], np.uint8)
     rows = DeviceRows.put(Rows(np.repeat(values, 4000, axis=0), 4, grey=True))
     index = jnp.arange(4000)
-    one, two = (np.asarray(take(rows, index, jax.random.key(k)).x) for k in (0, 1))
+    one, two = (np.asarray(take(rows, index, jax.random.uniform(jax.random.key(k), (4000, 4))).x) for k in (0, 1))
     assert set(np.unique(one)) == {0, 1}
     assert np.any(one != two)
     p = values[0] / 255

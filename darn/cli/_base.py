@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from darn.cache import use_cache
+from darn.cli import _together
 from darn.errors import DarnError, printable
 from darn.jsonable import FieldError
 from darn.runs.fields import fields_of, join_texts, parse_field, placeholder, show_field
@@ -54,6 +55,9 @@ class Commands:
         group = p.add_argument_group("computing")
         group.add_argument("--device", choices=("cpu", "gpu"), help="where to compute (default: a GPU if there is one)")
         group.add_argument(
+            "--devices", type=_devices, metavar="N|all", help="how many devices to use, in each process (default: 1)"
+        )
+        group.add_argument(
             "--matmul",
             choices=("default", "highest"),
             default="default",
@@ -61,6 +65,20 @@ class Commands:
         )
         group.add_argument(
             "--no-cache", action="store_true", help="compile anew, without the cache of compiled programs (DARN_CACHE)"
+        )
+
+    def together(self, p):
+        """Options of commands that several processes run together."""
+        group = p.add_argument_group("several processes", "each is started with the same command and its own number")
+        group.add_argument(
+            "--coordinator",
+            metavar="HOST:PORT",
+            help="the first process's host, and a free port there; auto under SLURM",
+        )
+        group.add_argument("--processes", type=int, metavar="N", help="how many processes there are")
+        group.add_argument("--process", type=int, metavar="I", help="the number of this one, from 0 on")
+        group.add_argument(
+            "--wait", type=float, default=300.0, metavar="SECONDS", help="for the others to start (default 300)"
         )
 
     def fields(self, p):
@@ -209,9 +227,17 @@ def check_different(*outputs: str | None) -> None:
         raise DarnError(f"{named[0]} is given for two outputs: use a different file for each")
 
 
+def _devices(text: str) -> int | str:
+    if text != "all" and not text.isdigit():
+        raise DarnError(f"--devices must be a number or all, not {text!r}")
+    return text if text == "all" else int(text)
+
+
 def use_device(args) -> None:
     """Chooses the platform before JAX looks for one, and turns on the cache of compiled programs."""
     import jax
+
+    from darn import devices
 
     if not args.no_cache:
         use_cache()
@@ -219,8 +245,11 @@ def use_device(args) -> None:
         jax.config.update("jax_default_matmul_precision", "highest")
     if args.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
+    if _together.member is not None:
+        _together.member.connect()
     try:
         jax.devices(args.device)
+        devices.use(args.devices)
     except RuntimeError as e:
         if args.device == "gpu":
             raise DarnError("JAX found no GPU: install darn with the extra `cuda`, or leave out --device gpu") from e

@@ -6,9 +6,11 @@ import importlib
 import os
 import re
 import sys
+import time
+import traceback
 from collections.abc import Sequence
 
-from darn.cli import _codec, _complete, _eval, _query, _report, _sample, _synthetic, _tables, _train
+from darn.cli import _codec, _complete, _eval, _query, _report, _sample, _synthetic, _tables, _together, _train
 from darn.cli._base import Commands
 from darn.cli._words import reworded
 from darn.errors import DarnError, printable
@@ -88,8 +90,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The words after `darn`; default: those of this process.
 
     Returns:
-        The exit status: 0 done, 2 the input is at fault, 130 interrupted.
+        The exit status: 0 done, 2 the input is at fault, 3 another process has ended, 130 interrupted.
     """
+    try:
+        status = _main(argv)
+    except Exception:
+        if _together.member is None:
+            raise
+        traceback.print_exc()
+        status = 1
+    if _together.member is not None:
+        _together.member.leave(status)
+    return status
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         line = CommandLine()
         args = line.parse(argv)
@@ -103,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(reworded(e, args.command, line.options()))
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
+    except _together.Lost as e:
+        return _fail(str(e), _together.LOST)
     except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -112,6 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(e, MemoryError) or "RESOURCE_EXHAUSTED" in str(e):
             smaller = ", a smaller --batch" if "--batch" in line.options()[args.command or ""] else ""
             return _fail(f"out of memory: try a smaller model{smaller} or fewer rows")
+        if _together.member is not None and type(e).__name__ == "JaxRuntimeError":
+            time.sleep(60)  # another process is gone: the parent is going to say which, and end this one
         raise
 
 
@@ -140,5 +159,8 @@ def _import(names: Sequence[str]) -> None:
 
 
 def _fail(message: str, status: int = 2) -> int:
-    print(f"darn: {printable(' '.join(message.split()))}", file=sys.stderr)
+    message = printable(" ".join(message.split()))
+    print(f"darn: {message}", file=sys.stderr)
+    if _together.member is not None:
+        _together.member.message = message
     return status

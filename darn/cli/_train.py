@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from darn.cli import _atari
+from darn.cli import _atari, _together
 from darn.cli._base import Commands, add_field, given_fields, say, short, use_device
+from darn.cli._meet import place_of
 from darn.errors import DarnError
 from darn.paper.recipes import RECIPES, find
 from darn.runs.fields import fields_of, show_field
 from darn.runs.lock import is_unused
+from darn.runs.provenance import versions
 from darn.runs.recipe import PARTS, Recipe, override
 
 if TYPE_CHECKING:
@@ -68,19 +70,39 @@ def data_sets(args) -> None:
 
 
 def train(args) -> int:
+    place = place_of(args.coordinator, args.processes, args.process)
+    if place is None:
+        return _train(args)
+    status = _together.divide(place, versions(), args.wait)
+    if status is not None:
+        return status
+    use_device(args)  # at once: the others wait
+    args.quiet = args.quiet or _together.is_other()
+    return _train(args)
+
+
+def _train(args) -> int:
     out, recipe, splits = asked_recipe(args, "")
     own = splits is not None
+    if args.search and _together.member is not None:
+        raise DarnError("--search chooses a model in one process: choose it first, then train it in several")
     if args.search is not None and not (own and 0 <= args.search < math.inf):
         raise DarnError("--search takes a number of seconds, 0 or more, and only for your own data: recipes are fixed")
     if splits is not None and splits.schema is not None and not (args.quiet or args.json):
         print("columns:", *splits.schema.statement(), sep="\n", flush=True)
-    use_device(args)
+    if _together.member is None:
+        use_device(args)
     from darn.inference import code
     from darn.runs import folder, search
 
     splits = folder.read_data(recipe) if splits is None else splits
-    choices = [] if args.tiny or not own else folder.candidates(recipe, given_fields(args), splits, args.search)
+    alone = _together.member is None
+    choices = (
+        folder.candidates(recipe, given_fields(args), splits, args.search) if own and alone and not args.tiny else []
+    )
     fit = folder.train(recipe, out, splits=splits, candidates=choices, resume=args.resume, progress=not args.quiet)
+    if _together.is_other():
+        return 130 if fit.interrupted else 0
     if not fit.epochs:
         print("darn: interrupted while choosing a model; rerun with --resume to continue", file=sys.stderr)
         return 130
@@ -124,7 +146,7 @@ def asked_recipe(args, prefix: str) -> tuple[Path, Recipe, "Splits | None"]:
     own = _own_data(args.recipe)
     name, recipe = find(args.recipe, own)
     out = Path(args.out or Path("runs") / f"{prefix}{name}")
-    if not args.resume and not is_unused(out):
+    if not args.resume and not _together.is_other() and not is_unused(out):
         raise DarnError(f"{out} exists already: continue it with --resume, or choose another folder with --out")
     given = given_fields(args)
     splits = None
@@ -193,4 +215,5 @@ def register(add: Commands) -> None:
         "for the size of the data (default: a minute, longer for more than 10,000 rows, 0 with --epochs)",
     )
     add.computing(p)
+    add.together(p)
     add.fields(p)

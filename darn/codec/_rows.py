@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import BinaryIO
@@ -180,7 +181,7 @@ class RowCodec:
             waiting = deque()
             try:
                 for item in items:
-                    waiting.append(pool.submit(f, item))
+                    waiting.append(pool.submit(copy_context().run, f, item))  # with the devices of this thread
                     if len(waiting) > self.workers:
                         yield waiting.popleft().result()
                 while waiting:

@@ -21,6 +21,7 @@ from darn.batching import map_rows
 from darn.codec import _choice
 from darn.codec._ans import Ans
 from darn.codec._twin import dtype_of
+from darn.devices import everywhere
 from darn.layers import AbstractBinaryLayer
 from darn.model import Stack
 from darn.nn import Host
@@ -41,31 +42,31 @@ def _context(stack: Stack, side: str, l: int, x, h):
     return stack.above(l, h) if side == "p" else stack.below(l, x, h)
 
 
-def _over_rows(f, stack: Stack, n: int, inputs, *numbers):
-    """f of each of n rows of numbers and bits; rows are the last axis of the results: units are coded one by one."""
+def _over_rows(f, stack: Stack, numbers, inputs, *others):
+    """f of each row of others and bits; rows are the last axis of the results: units are coded one by one."""
     inputs = jax.tree.map(lambda v: v.astype(dtype_of(stack)), inputs)
     # A prior has no inputs that would give the number of rows.
-    return jax.vmap(f, out_axes=-1, axis_size=n)(*numbers, *inputs)
+    return jax.vmap(f, out_axes=-1, axis_size=len(numbers))(*others, *inputs)
 
 
 @eqx.filter_jit
-def _logits(stack: Stack, side: str, l: int, n: int, order, *inputs):
+def _logits(stack: Stack, side: str, l: int, order, numbers, *inputs):
     """All logits of conditional l in one order, for a known y."""
 
     def one(y, x, h):
         return _layer(stack, side, l).logits(y, _context(stack, side, l, x, h), order=order)
 
-    return _over_rows(one, stack, n, inputs)
+    return _over_rows(one, stack, numbers, inputs)
 
 
 @eqx.filter_jit
-def _start(stack: Stack, side: str, l: int, n: int, order, *inputs):
+def _start(stack: Stack, side: str, l: int, numbers, order, *inputs):
     """The state of conditional l before its first unit; `order` is None, or has each row's own."""
 
     def one(order, x, h):
         return _layer(stack, side, l).start(_context(stack, side, l, x, h), order=0 if order is None else order)
 
-    return _over_rows(one, stack, n, inputs, order)
+    return _over_rows(one, stack, numbers, inputs, order)
 
 
 def _sequences(layer: AbstractBinaryLayer) -> np.ndarray | None:
@@ -87,6 +88,8 @@ class Evaluator:
         self.batch = within(1 << (27 if accelerated else 22), BATCH)
         self._walked = within(1 << (31 if accelerated else 25), WALK if accelerated else BATCH)
         self._dtype = dtype_of(twin)
+        with self._exactly():
+            self._spread = everywhere(twin)
         layers = [*((("p", l), part.layer) for l, part in enumerate(twin.decoder))]
         layers += [(("q", k), part.layer) for k, part in enumerate(twin.encoder)]
         # (orders, units) in the sequence in which they are decided, of layers that do not simply go from first to last.
@@ -115,8 +118,8 @@ class Evaluator:
         """(units, rows): the logits of p(y|h) or q(y|x,h) for a known y, of a layer with several orders in one."""
         order = 0 if order is None else np.asarray(order, np.int32)
         with self._exactly():
-            program = partial(_logits, self.twin, side, l, self.batch, order)
-            return map_rows(program, len(y), self.batch, y, x, h, out_axis=-1)
+            program = partial(_logits, self._spread, side, l, order)
+            return map_rows(program, len(y), self.batch, y, x, h, out_axis=-1, numbered=True)
 
     def walk(
         self,
@@ -146,9 +149,9 @@ class Evaluator:
             return decided + count, choose(here, a)
 
         with self._exactly():
-            program = partial(_start, self.twin, side, l, self.batch)
+            program = partial(_start, self._spread, side, l)
             orders = None if orders is None else orders.astype(np.int32)
-            state = map_rows(program, rows, self.batch, orders, x, h, out_axis=-1)
+            state = map_rows(program, rows, self.batch, orders, x, h, out_axis=-1, numbered=True)
             y, _ = layer.walk(state, decide, 0, Host(self._walk_size(rows)))
         return np.ascontiguousarray(y.T, dtype=np.uint8)
 

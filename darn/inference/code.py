@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.batching import map_rows, row_keys
+from darn.devices import everywhere
 from darn.inference import sampling
 from darn.inference.objective import description_length
 from darn.model import Stack
@@ -19,21 +20,21 @@ LEAST = 0.05  # nats: a code that costs less than this on average says next to n
 
 
 @eqx.filter_jit
-def _lengths(model, x, context, key, start, n):
+def _lengths(model, x, context, key, numbers, n):
     def one(x, context, key):
         dl = jax.vmap(lambda k: description_length(model, x, context, key=k))(jax.random.split(key, n))
         return jnp.mean(dl.x_given_h), jnp.stack([jnp.mean(v) for v in dl.h]) if dl.h else jnp.zeros(0)
 
-    return jax.vmap(one)(x, context, row_keys(key, start, len(x)))
+    return jax.vmap(one)(x, context, row_keys(key, numbers))
 
 
 def lengths(model: Stack, x, context=None, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """L(x|h) (N,) and L(h) by layer (N, n_layers) of each row, means over encodings."""
     key, n = jax.random.fold_in(jax.random.key(seed), 1), ENCODINGS if model.n_layers else 1
-    size = max(1, 4_000_000 // (n * model.n_x))
+    size, model = max(1, 4_000_000 // (n * model.n_x)), everywhere(model)
 
-    def part(start, x, context):
-        return _lengths(model, sampling.as_floats(x), context, key, jnp.asarray(start), n)
+    def part(numbers, x, context):
+        return _lengths(model, sampling.as_floats(x), context, key, jnp.asarray(numbers), n)
 
     return map_rows(part, len(x), min(size, len(x)), x, context, numbered=True)
 

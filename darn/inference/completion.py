@@ -28,6 +28,7 @@ from jax import lax
 from jax.nn import logsumexp
 
 from darn.batching import join, recut, row_keys, rows_within, stream_rows
+from darn.devices import everywhere
 from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.inference.constrained import Tables, held
@@ -184,10 +185,10 @@ def complete_parts(
         return _by_states(model, parts, known.states, n, seed, progress)
     each = 2 ** sum(model.n_h) if known.how == "codes" else n_samples
     size = rows_within(model.row_floats * each, known.rows, 100, 1 << 24)
-    program = _by_codes if known.how == "codes" else _by_weights
+    program, model = _by_codes if known.how == "codes" else _by_weights, everywhere(model)
 
-    def part(start, x, mask, context):
-        keys = row_keys(jax.random.key(seed), start, size)
+    def part(numbers, x, mask, context):
+        keys = row_keys(jax.random.key(seed), numbers)
         return program(model, x, mask, context, keys, n, each, sweeps, conditions)
 
     exact = known.how == "codes"

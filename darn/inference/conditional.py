@@ -20,6 +20,7 @@ import numpy as np
 from jax.nn import log_sigmoid
 
 from darn.batching import map_rows, row_keys, rows_within
+from darn.devices import everywhere
 from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.inference.constrained import Variable, constrained, make_tables
@@ -166,8 +167,8 @@ class Conditional:
             seed: of everything random.
             progress: called with the number of draws done after each program.
         """
-        key = jax.random.fold_in(jax.random.key(seed), 1)
-        draw = lambda start, _: _codes(self.model, key, start, self._size, self.context)  # noqa: E731
+        key, model = jax.random.fold_in(jax.random.key(seed), 1), everywhere(self.model)
+        draw = lambda numbers, _: _codes(model, key, numbers, self.context)  # noqa: E731
         codes = map_rows(draw, n, self._size, np.zeros((n, 0), np.uint8), numbered=True)
         return Weighted(*self._drawn(codes, seed, progress=progress))
 
@@ -178,12 +179,12 @@ class Conditional:
 
     def _drawn(self, codes: np.ndarray, seed: int, tables=None, y=None, known=None, progress=None):
         """(rows, log weights) of these codes."""
-        tables, key = tables or self.tables, jax.random.key(seed)
+        tables, key, model = tables or self.tables, jax.random.key(seed), everywhere(self.model)
         y = np.zeros((len(codes), self.model.n_x), np.float32) if y is None else y
         known = np.zeros(self.model.n_x, bool) if known is None else known
 
-        def part(start, codes, y):
-            return _rows(self.model, tables, codes, y, known, key, start, self.context)
+        def part(numbers, codes, y):
+            return _rows(model, tables, codes, y, known, key, numbers, self.context)
 
         x, log_w = map_rows(part, len(codes), self._size, codes, y, numbered=True, progress=progress)
         return x, np.asarray(log_w, np.float64)
@@ -244,10 +245,10 @@ def _split(model, code):
 
 
 @eqx.filter_jit
-def _codes(model, key, start, size, context):
+def _codes(model, key, numbers, context):
     """Codes drawn from p(h), (rows, n_h)."""
     flat = lambda key: jnp.concatenate([jnp.zeros(0), *model.sample_code(context, key=key)])  # noqa: E731
-    return jax.vmap(flat)(row_keys(key, start, size))
+    return jax.vmap(flat)(row_keys(key, numbers))
 
 
 @eqx.filter_jit
@@ -256,7 +257,7 @@ def _log_prior(model, codes, context):
 
 
 @eqx.filter_jit
-def _rows(model, tables, codes, y, known, key, start, context):
+def _rows(model, tables, codes, y, known, key, numbers, context):
     """A row of each code, and its log weight."""
 
     def one(code, y, key):
@@ -264,7 +265,7 @@ def _rows(model, tables, codes, y, known, key, start, context):
         y, log_w = constrained(model.decoder[0].layer, c, tables, key, y, known)
         return y.astype(jnp.uint8), log_w
 
-    return jax.vmap(one)(codes, y, row_keys(key, start, len(codes)))
+    return jax.vmap(one)(codes, y, row_keys(key, numbers))
 
 
 @eqx.filter_jit

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from darn.batching import KEYS, join, recut, row_keys, rows_within, stream_rows
+from darn.batching import join, recut, row_keys, row_numbers, rows_within, stream_rows
+from darn.devices import Devices, everywhere, using
 from darn.errors import DarnError, InputError
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Running, Scores, Summary, marks
@@ -62,6 +63,7 @@ def evaluate(
     seed: int = 0,
     rows_at_once: int | None = None,
     progress=None,
+    devices: Devices = None,
 ) -> "Likelihood":
     """Scores rows: exactly if the codes are few enough (see `method_for`), otherwise by importance sampling.
 
@@ -75,14 +77,16 @@ def evaluate(
         seed: of the importance samples.
         rows_at_once: the most rows in one program; None chooses a fast size.
         progress: called with the number of rows done after each program.
+        devices: how many devices to use, or "all"; they do not change the scores.
 
     Returns:
         -log p and bound, by row and on average.
     """
     options = {"context": context, "rows_at_once": rows_at_once, "progress": progress}
-    if method_for(model) == "exact":
-        return exact(model, x, **options)
-    return importance(model, x, precision=precision, n_samples=n_samples, repeats=repeats, seed=seed, **options)
+    with using(devices):
+        if method_for(model) == "exact":
+            return exact(model, x, **options)
+        return importance(model, x, precision=precision, n_samples=n_samples, repeats=repeats, seed=seed, **options)
 
 
 def score_parts(
@@ -118,7 +122,7 @@ def score_parts(
     """
     if method == "exact":
         return _exact_parts(model, parts, n, None, progress)
-    numbered = ((*part, None) for part in parts)
+    numbered = ((x, context, None, density) for x, context, density in parts)
     if n_samples is None:
         return _settled_parts(model, numbered, n, precision, None, seed, None, progress)
     return _importance_parts(model, numbered, n, n_samples, repeats, seed, None, progress)
@@ -199,15 +203,16 @@ def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None
     pairs = max(floats // model.row_floats, 1)
     codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
     size = rows_within(codes * model.row_floats, rows, rows_at_once or rows, floats)
+    model = everywhere(model)
 
-    def table(x, context, density):
-        x, sums = as_floats(x), (jnp.full(size, -1e30), jnp.zeros(size), jnp.zeros(size))
+    def table(x, context):
+        x, sums = as_floats(x), (jnp.full(len(x), -1e30), jnp.zeros(len(x)), jnp.zeros(len(x)))
         for first in range(0, 2**n, codes):
             sums = _accumulate(sums, *_table(model, x, context, jnp.asarray(first), codes))
-        return sums[0] + jnp.log(sums[1]), sums[2], density
+        return sums[0] + jnp.log(sums[1]), sums[2]
 
-    found = stream_rows(table, size, parts, progress=progress)
-    return (Scores(log_p, bound).with_density(density) for log_p, bound, density in found)
+    found = stream_rows(table, size, parts, beside=True, progress=progress)
+    return (Scores(log_p, bound).with_density(density) for (log_p, bound), density in found)
 
 
 # ---------------------------------------------------------------- importance sampling
@@ -294,7 +299,7 @@ def importance(
         -log p and bound, by row and on average.
     """
     _checked(model, x)
-    parts = [(x, context, None, numbers)]
+    parts = [(x, context, numbers, None)]
     if n_samples is None:
         found = _settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
     else:
@@ -305,13 +310,13 @@ def importance(
 def _settled_parts(
     model: Stack, parts: Iterable[tuple], n: int, precision: float, among, seed: int, rows_at_once, progress
 ) -> Iterator[Scores]:
-    """`parts` are (x, context, log density, numbers)."""
+    """`parts` are (x, context, numbers, log density)."""
     # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `Running`.
     variance = precision * min(1.0, (among or n) * precision / 2.5**2)
     size = lots_at_once(model, n, rows_at_once)
     start = 0
-    for x, context, density, own in recut(parts, BLOCK):
-        numbers = ((start + np.arange(len(x))) % KEYS).astype(np.uint32) if own is None else own
+    for x, context, own, density in recut(parts, BLOCK):
+        numbers = row_numbers(start, len(x)) if own is None else own
         found = settle(model, x, context=context, variance=variance, seed=seed, numbers=numbers, size=size)
         start += len(x)
         if progress is not None:
@@ -322,7 +327,7 @@ def _settled_parts(
 def _importance_parts(
     model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
 ) -> Iterator[Scores]:
-    """`parts` are (x, context, log density, numbers)."""
+    """`parts` are (x, context, numbers, log density)."""
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
@@ -330,27 +335,26 @@ def _importance_parts(
     fours = floats // (4 * model.row_floats)
     size = rows_within(model.row_floats, n, min(rows_at_once or 100, fours if fours >= 8 else n))
     chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
-    left = n
+    left, model = n, everywhere(model)
 
-    def weigh(start, bits, side, density, own):
+    def weigh(numbers, bits, side, own):
         nonlocal left
-        bits, repeated = as_floats(bits), []
+        rows, bits, repeated = len(bits), as_floats(bits), []
         for r in range(repeats):
-            key = jax.random.fold_in(jax.random.key(seed), r)
-            fold = jax.vmap(jax.random.fold_in, (None, 0))
-            keys = row_keys(key, start, size) if own is None else fold(key, jnp.asarray(own))
-            zero = jnp.zeros(size)
-            sums, at = (jnp.asarray(0, jnp.int32), jnp.full(size, -1e30), zero, zero, zero), []
+            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), numbers if own is None else own)
+            zero = jnp.zeros(rows)
+            sums, at = (jnp.asarray(0, jnp.int32), jnp.full(rows, -1e30), zero, zero, zero), []
             for mark in marks(n_samples):
                 sums = _weigh(model, bits, side, keys, mark, chunk, sums)
                 at.append(np.asarray(sums[1] + jnp.log(sums[2])) - np.log(mark))
             total, squares, mean = (np.asarray(v, np.float64) for v in sums[2:])
             repeated.append((np.stack(at, axis=-1), total**2 / squares, mean))
             if progress is not None:
-                progress(min(size, left))
-        left -= size
+                progress(min(rows, left))
+        left -= rows
         # (rows, repeats, marks), (rows, repeats), (rows, repeats)
         estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
-        return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates), density
+        return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates)
 
-    return (scores.with_density(density) for scores, density in stream_rows(weigh, size, parts, numbered=True))
+    found = stream_rows(weigh, size, parts, numbered=True, beside=True)
+    return (scores.with_density(density) for scores, density in found)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.batching import chunks, join, map_rows, row_keys, rows_within, stream_rows
+from darn.devices import Devices, everywhere, using
 from darn.model import Stack
 
 CHUNK = 1000  # rows drawn in one program
@@ -41,14 +42,14 @@ def as_floats(tree):
 
 
 # Not eqx.filter_jit, whose overhead of a millisecond per call is the time of 500 rows on a GPU.
-@partial(jax.jit, static_argnames=("size", "with_log_joint"))
-def _draw(model, seed, start, size, h, context, with_log_joint):
+@partial(jax.jit, static_argnames="with_log_joint")
+def _draw(model, seed, numbers, h, context, with_log_joint):
     def one(key, h, context):
         x, h = model.sample(context, key=key, h=as_floats(h))
         log_joint = model.log_p(x, h, context) if with_log_joint else None
         return Samples(as_bits(x), as_bits(h), log_joint)
 
-    return jax.vmap(one)(row_keys(jax.random.key(seed), start, size), h, context)
+    return jax.vmap(one)(row_keys(jax.random.key(seed), numbers), h, context)
 
 
 def sample(
@@ -60,6 +61,7 @@ def sample(
     context: np.ndarray | None = None,
     log_joint: bool = False,
     chunk: int = CHUNK,
+    devices: Devices = None,
 ) -> Samples:
     """Draws n rows from the model.
 
@@ -70,13 +72,15 @@ def sample(
         h: the topmost hidden layers, (n, n_h) each, to draw only the layers below them.
         context: (n, n_context), for a model that was trained with one.
         log_joint: whether to return log p(x, h) of every row.
-        chunk: rows drawn at once, if memory allows.
+        chunk: rows drawn at once on a device, if memory allows.
+        devices: how many devices to use, or "all"; they do not change the rows.
 
     Returns:
         The rows and their hidden layers.
     """
     given = [(tuple(h), context)] if h or context is not None else None
-    return join(list(sample_parts(model, n, given, seed=seed, log_joint=log_joint, chunk=chunk)))
+    with using(devices):
+        return join(list(sample_parts(model, n, given, seed=seed, log_joint=log_joint, chunk=chunk)))
 
 
 def sample_parts(
@@ -107,10 +111,10 @@ def sample_parts(
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
         yield Samples(np.zeros((0, model.n_x), np.uint8), empty, np.zeros(0) if log_joint else None)
         return
-    size = rows_within(model.row_floats, n, chunk)
+    size, model = rows_within(model.row_floats, n, chunk), everywhere(model)
 
-    def draw(start, _, h, context):
-        return _draw(model, np.asarray(seed), start, size, h, context, log_joint)
+    def draw(numbers, _, h, context):
+        return _draw(model, np.asarray(seed), numbers, h, context, log_joint)
 
     yield from stream_rows(draw, size, numbered_parts(n, size, given), numbered=True, progress=progress)
 
@@ -129,7 +133,7 @@ def _back(model, h, context):
 
 
 @eqx.filter_jit
-def _code(model, x, context, key, start, sampled):
+def _code(model, x, context, key, numbers, sampled):
     def one(x, context, key):
         h, q = (), ()
         for k, key_k in enumerate(model.encoder_keys(key)):
@@ -138,7 +142,7 @@ def _code(model, x, context, key, start, sampled):
             h, q = (*h, layer.sample(c, key=key_k) if sampled else y), (*q, q_k)
         return Code(as_bits(h), q, _back(model, h, context))
 
-    return jax.vmap(one)(as_floats(x), context, row_keys(key, start, len(x)))
+    return jax.vmap(one)(as_floats(x), context, row_keys(key, numbers))
 
 
 def encode(
@@ -148,6 +152,7 @@ def encode(
     context: np.ndarray | None = None,
     seed: int | None = None,
     chunk: int = CHUNK,
+    devices: Devices = None,
 ) -> Code:
     """Encodes rows.
 
@@ -156,12 +161,14 @@ def encode(
         x: (N, n_x) of 0 and 1.
         context: (N, n_context), for a model that was trained with one.
         seed: to sample the code from q(H|x); None takes the most probable value, unit by unit.
-        chunk: rows encoded at once, if memory allows.
+        chunk: rows encoded at once on a device, if memory allows.
+        devices: how many devices to use, or "all"; they do not change the codes.
 
     Returns:
         The code of each row, and its reconstruction.
     """
-    return join(list(encode_parts(model, [(x, context)], len(x), seed=seed, chunk=chunk)))
+    with using(devices):
+        return join(list(encode_parts(model, [(x, context)], len(x), seed=seed, chunk=chunk)))
 
 
 def encode_parts(
@@ -190,10 +197,10 @@ def encode_parts(
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
         yield Code(empty, tuple(e.astype(np.float32) for e in empty), np.zeros((0, model.n_x), np.float32))
         return
-    key = jax.random.key(0 if seed is None else seed)
+    key, model = jax.random.key(0 if seed is None else seed), everywhere(model)
 
-    def code(start, x, context):
-        return _code(model, x, context, key, jnp.asarray(start), seed is not None)
+    def code(numbers, x, context):
+        return _code(model, x, context, key, jnp.asarray(numbers), seed is not None)
 
     yield from stream_rows(code, rows_within(model.row_floats, n, chunk), parts, numbered=True, progress=progress)
 
@@ -220,5 +227,5 @@ def decode(
     n = len(h[0])
     if not n:
         return np.zeros((0, model.n_x), np.float32)
-    size = rows_within(model.row_floats, n, chunk)
+    size, model = rows_within(model.row_floats, n, chunk), everywhere(model)
     return map_rows(lambda h, context: _decode(model, h, context), n, size, tuple(h), context)

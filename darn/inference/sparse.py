@@ -110,8 +110,8 @@ def _compiled():
 
 
 @eqx.filter_jit
-def _thresholds(sizes: tuple[int, ...], key, start, size: int):
-    """(size, n) logits above which each unit is on, from the uniform numbers that `Stack.sample` would draw."""
+def _thresholds(sizes: tuple[int, ...], key, numbers):
+    """(rows, n) logits above which each unit is on, from the uniform numbers that `Stack.sample` would draw."""
 
     def one(key):
         keys = jax.random.split(key, len(sizes))
@@ -119,7 +119,7 @@ def _thresholds(sizes: tuple[int, ...], key, start, size: int):
         u = jnp.concatenate([jax.random.uniform(keys[l], (sizes[l],)) for l in top_down])
         return jnp.log(u) - jnp.log1p(-u)  # u < sigmoid(a) where a is above this: no exponential in the loop
 
-    return jax.vmap(one)(row_keys(key, start, size))
+    return jax.vmap(one)(row_keys(key, numbers))
 
 
 def sample(
@@ -162,10 +162,11 @@ def sample_parts(
         return
     key, chunk = jax.random.key(seed), min(chunk, n)
 
-    def draw(start, _, h, context):
-        side = np.zeros((chunk, 0), np.float32) if context is None else np.ascontiguousarray(context, np.float32)
-        threshold = np.asarray(_thresholds(sizes, key, jnp.asarray(start), chunk))
-        y, additions = np.zeros((chunk, len(chain.b)), np.uint8), np.zeros(chunk, np.int64)
+    def draw(numbers, _, h, context):
+        rows = len(numbers)
+        side = np.zeros((rows, 0), np.float32) if context is None else np.ascontiguousarray(context, np.float32)
+        threshold = np.asarray(_thresholds(sizes, key, jnp.asarray(numbers)))
+        y, additions = np.zeros((rows, len(chain.b)), np.uint8), np.zeros(rows, np.int64)
         run(*chain, side, threshold, y, additions)
         *h, x = np.split(y, np.cumsum(sizes[::-1])[:-1], axis=1)
         return SparseSamples(x, tuple(h[::-1]), additions)

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.batching import map_rows, rows_within
+from darn.batching import chunks, join, rows_within, stream_rows
+from darn.devices import everywhere
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Scores
 from darn.model import Stack
@@ -76,15 +77,20 @@ def settle(model: Stack, x, *, context=None, variance: float, seed: int, numbers
         row = np.repeat(rows, lots)
         lot = (np.arange(len(row)) - np.repeat(starts, lots)).astype(np.uint32)
 
-        def part(row, lot):
-            side = None if context is None else context[row]
-            return _draw_lots(model, x[row], side, np.asarray(seed), np.asarray(stage), numbers[row], lot)
+        def part(x, context, number, lot):
+            return _draw_lots(model, x, context, np.asarray(seed), np.asarray(stage), number, lot)
 
-        log_p, log_q = map_rows(part, len(row), size, row, lot)
+        def lots_in_parts():
+            for start, count in chunks(len(row), BLOCK):
+                here = row[start : start + count]
+                side = None if context is None else context[here]
+                yield x[here], side, numbers[here], lot[start : start + count]
+
+        log_p, log_q = join(list(stream_rows(part, size, lots_in_parts())))
         log_w = np.sum([*log_p, *(-part for part in log_q)], axis=0, dtype=np.float64)
         return _sums(np.asarray(log_w), starts, samples)
 
-    every = np.arange(len(x))
+    every, model = np.arange(len(x)), everywhere(model)
     pilot = round_of(0, every, np.full(len(x), DRAWS))
     need = pilot.cv2 / variance
     more = np.flatnonzero(need > DRAWS)

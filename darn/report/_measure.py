@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.batching import map_rows, row_keys, rows_within
+from darn.devices import everywhere
 from darn.errors import DarnError
 from darn.files import read_bytes
 from darn.inference import likelihood, sampling
@@ -86,14 +87,14 @@ def history(run: Run) -> list[dict]:
 
 
 @eqx.filter_jit
-def _unit_costs(model, x, context, key, start):
+def _unit_costs(model, x, context, key, numbers):
     def one(x, context, key):
         h = model.encode(x, context, key=key)
         layer, c = model.decoder[0].layer, model.above(0, h, context)
         a = layer.logits(x, c)
         return softplus(a) - x * a
 
-    return jax.vmap(one)(x, context, row_keys(key, start, len(x)))
+    return jax.vmap(one)(x, context, row_keys(key, numbers))
 
 
 def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | None:
@@ -106,8 +107,10 @@ def unit_costs(model: Stack, x, context=None, *, seed: int = 0) -> np.ndarray | 
     key = jax.random.fold_in(jax.random.key(seed), 2)
     size = rows_within(model.decoder[0].layer.row_floats, len(x), len(x), 4_000_000)
 
-    def part(start, x, context):
-        return _unit_costs(model, sampling.as_floats(x), context, key, jnp.asarray(start))
+    model = everywhere(model)
+
+    def part(numbers, x, context):
+        return _unit_costs(model, sampling.as_floats(x), context, key, jnp.asarray(numbers))
 
     return map_rows(part, len(x), size, x, context, numbered=True)
 

@@ -18,6 +18,7 @@ from jaxtyping import PRNGKeyArray
 
 from darn import data
 from darn.config import Architecture
+from darn.devices import check_same, first, in_first, is_first
 from darn.errors import DarnError, FormatError
 from darn.files import atomic, read_bytes
 from darn.jsonable import FieldError, parse
@@ -343,9 +344,12 @@ def train(
     """
     out = Path(out)
     candidates = candidates if len(candidates) > 1 else ()
-    before = _read_started(recipe, out, candidates) if resume else None
+    if candidates and jax.process_count() > 1:
+        raise DarnError("a model is chosen in one process: choose it first, then train it in several")
+    check_same({"versions": versions(), "fields": recipe.to_json()})
+    before = first(lambda: _read_started(recipe, out, candidates)) if resume else None
     if not resume:
-        _check_unused(out)
+        first(lambda: _check_unused(out))
     # Read before anything is written, so that bad data leave nothing behind.
     splits = limit(read_data(recipe) if splits is None else splits, recipe)
     if before is not None and before["data"].get("sha256") != splits.sha256:
@@ -354,14 +358,16 @@ def train(
         )
     model = new_model(recipe, splits)
     created = [p for p in (out, *out.parents) if not p.exists()]
-    with locked(out):
+    with in_first(locked(out)):
         if not resume:
-            _check_unused(out)  # another process may have started a run there meanwhile
+            first(lambda: _check_unused(out))  # another process may have started a run there meanwhile
         try:
             return _train(recipe, candidates, out, model, splits, before, progress)
-        except BaseException:
-            # A folder in which nothing was learned would only be in the way of the next attempt.
-            if not resume and not (out / "model.safetensors").exists():
+        except BaseException as e:
+            # A folder in which nothing was learned would only be in the way of the next attempt, unless another process
+            # was lost: that run is to be resumed.
+            own = jax.process_count() == 1 or isinstance(e, DarnError | KeyboardInterrupt)
+            if own and is_first() and not resume and not (out / "model.safetensors").exists():
                 _discard(out, created)
             raise
 
@@ -386,7 +392,7 @@ def _train(
     dynamic = recipe.data.binarize == "dynamic" and splits.train.grey
     if before is None:
         info |= {"search": search.asked(candidates)} if candidates else {}
-        write()
+        first(write)
     if candidates and info["search"]["chosen"] is None:
         make = lambda r: new_model(r, splits)  # noqa: E731
         rows = splits.train, splits.valid
@@ -395,7 +401,7 @@ def _train(
             return Fit(model, math.inf, 0, 0, 0.0, 0, interrupted=True)
         choice.loop.save(out / "checkpoint.safetensors")
         info |= {"recipe": choice.recipe.to_json(), "search": choice.record}
-        write()
+        first(write)
     if candidates:
         shutil.rmtree(out / "search", ignore_errors=True)
         recipe = candidates[info["search"]["chosen"]]

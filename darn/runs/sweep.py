@@ -18,6 +18,7 @@ import numpy as np
 
 from darn import data
 from darn.config import Architecture, Training
+from darn.devices import Devices, using
 from darn.errors import DarnError, FormatError
 from darn.files import atomic, read_bytes
 from darn.jsonable import decode, parse
@@ -45,6 +46,7 @@ def run(
     programs: int | None = None,
     width: int | None = None,
     progress: Callable[[str], None] | None = None,
+    devices: Devices = None,
 ) -> dict:
     """Trains every model of the grid, each as `darn.fit` would train it, and chooses between them as `fit` does.
 
@@ -60,10 +62,13 @@ def run(
         programs: how many programs padding may leave of each kind of model.
         width: models trained at once.
         progress: called with a line of text after every call into a compiled program.
+        devices: how many devices share every batch, or "all".
 
     Returns:
         What sweep.json holds, and whether the sweep was interrupted.
     """
+    if jax.process_count() > 1:
+        raise DarnError("a sweep is for one process: run a part of the grid in each, or train one model in all of them")
     out = Path(out)
     if out.exists() and not resume:
         raise DarnError(f"{out} exists already: choose another folder, or resume the sweep in it")
@@ -101,20 +106,21 @@ def run(
         if not left:
             continue
         group = Group.of(planned["members"], architectures)
-        whole = train_group(
-            group,
-            trainings,
-            fresh,
-            shapes(make, group.padded),
-            splits.train,
-            splits.valid,
-            finish=finish,
-            finished=[i for i in planned["members"] if rows[i]["done"]],
-            width=planned["width"],
-            checkpoint=out / "checkpoint.safetensors",
-            dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
-            progress=_reporter(progress, at, len(record["plan"]), rows, trainings[0].epochs),
-        )
+        with using(devices):
+            whole = train_group(
+                group,
+                trainings,
+                fresh,
+                shapes(make, group.padded),
+                splits.train,
+                splits.valid,
+                finish=finish,
+                finished=[i for i in planned["members"] if rows[i]["done"]],
+                width=planned["width"],
+                checkpoint=out / "checkpoint.safetensors",
+                dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
+                progress=_reporter(progress, at, len(record["plan"]), rows, trainings[0].epochs),
+            )
         if not whole:
             record["seconds"] = before + time.monotonic() - began
             _write(out, record)

@@ -9,6 +9,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from darn.devices import agreed_array, first
 from darn.errors import DarnError
 from darn.files import atomic, open_input
 from darn.jsonable import parse
@@ -32,10 +33,16 @@ def save_checkpoint(path: str | Path, tree: Any, host: dict) -> None:
 
 
 def load_checkpoint(path: str | Path, like: Any) -> Any:
-    """Reads the tree; `like` has its structure, shapes and types."""
-    head, arrays = _read(path, with_arrays=True)
+    """Reads the tree; `like` has its structure, shapes and types. Only the first process needs the file."""
     leaves, structure = jax.tree.flatten(like)
     names = _names(like)
+    arrays = {k: np.empty(np.shape(v), v.dtype) for k, v in zip(names, leaves)}
+    first(lambda: arrays.update(_checked(path, names, leaves)))
+    return jax.tree.unflatten(structure, jax.device_put([agreed_array(arrays[k]) for k in names]))
+
+
+def _checked(path: str | Path, names: list[str], leaves: list[Any]) -> dict[str, np.ndarray]:
+    head, arrays = _read(path, with_arrays=True)
     fits = set(names) == set(arrays) and all(
         arrays[k].shape == np.shape(v) and arrays[k].dtype == v.dtype for k, v in zip(names, leaves)
     )
@@ -44,11 +51,15 @@ def load_checkpoint(path: str | Path, like: Any) -> Any:
     found = checksum(FORMAT, head["host"], arrays)
     if head.get("sha256") != found:
         raise DarnError(f"{path} does not match its checksum: start the run again from the beginning")
-    return jax.tree.unflatten(structure, jax.device_put([arrays[k] for k in names]))
+    return arrays
 
 
 def checkpoint_host(path: str | Path) -> Any:
-    """Reads only the plain values of a checkpoint, unchecked."""
+    """Reads only the plain values of a checkpoint, unchecked, in the first process for all."""
+    return first(lambda: _host(path))
+
+
+def _host(path: str | Path) -> Any:
     head, _ = _read(path, with_arrays=False)
     try:
         return parse(head["host"], "its list of values", MAX_HOST)

@@ -2,13 +2,17 @@
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 from tqdm import tqdm
 
 from darn.config import Training
+from darn.devices import Devices, agreed_array, check_same, first, is_first, training_mesh, using
 from darn.errors import DarnError
 from darn.files import atomic, cannot_write
 from darn.model import Stack
@@ -46,11 +50,14 @@ class Fit:
 
 
 class Journal:
-    """metrics.jsonl: one line per validation. It starts with the given rows; older content is discarded."""
+    """metrics.jsonl: one line per validation."""
 
-    def __init__(self, path: Path, history: list[dict]):
+    def __init__(self, path: Path):
         self.path = path
-        with atomic(path) as temporary:
+
+    def start(self, history: list[dict]) -> None:
+        """Begins with the given rows; older content is discarded."""
+        with atomic(self.path) as temporary:
             temporary.write_text("".join(json.dumps(row) + "\n" for row in history))
 
     def add(self, row: dict) -> None:
@@ -72,11 +79,16 @@ def fit(
     resume: bool = False,
     dynamic: bool = False,
     progress: bool = False,
+    devices: Devices = None,
     started: Loop | None = None,
 ) -> Fit:
     """Trains a model and keeps the best weights by the bound on the validation rows.
 
     Ctrl-C ends training after the current call into the compiled program, within about half a second.
+
+    On several devices, each takes a part of every batch; the result differs only by the order of sums. If
+    `jax.distributed` has been initialised, all processes call `fit` with the same arguments and train one model on the
+    devices of all; the first one writes the files.
 
     Args:
         model: the fresh model; it is left unchanged.
@@ -89,29 +101,33 @@ def fit(
             interrupted.
         dynamic: whether grey rows are binarised again at every step.
         progress: whether to show a progress bar, if on a terminal.
+        devices: how many devices (of each process) to train on, or "all"; by default one, or all of several processes.
         started: a loop that has begun to train this model in this way, to continue with.
 
     Returns:
         The best model, and how training went.
 
     Raises:
-        DarnError: if the loss becomes infinite or NaN, or the folder cannot be written.
+        DarnError: if the loss becomes infinite or NaN, the folder cannot be written, there are too few devices, or
+            processes were given different arguments.
     """
+    with using(devices):
+        mesh = training_mesh()
+    check_same({"options": astuple(config), "training rows": _arrays(train), "validation rows": _arrays(valid)})
     if folder is not None:
         folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise DarnError(cannot_write(folder, e)) from e
-    journal: Journal | None = None
+        first(partial(_make_folder, folder))
+    journal = None if folder is None else Journal(folder / "metrics.jsonl")
 
     def on_validation(_: int, row: dict) -> None:
         if journal is not None:
-            journal.add(row)
+            first(partial(journal.add, row))
 
     if started is None:
-        rows = DeviceRows.put(train), DeviceRows.put(valid)
-        loop = Loop([model], [config], *rows, dynamic=dynamic)
+        rows = DeviceRows.put(train, mesh), DeviceRows.put(valid, mesh)
+        if mesh is not None:  # machines may differ in the last bit of a random start
+            model = jax.tree.map(lambda w: jax.device_put(agreed_array(np.asarray(w))), model)
+        loop = Loop([model], [config], *rows, dynamic=dynamic, mesh=mesh)
     else:
         loop = started
     loop.on_validation = on_validation
@@ -121,19 +137,21 @@ def fit(
             record = loop.records[0]
             note = {"epoch": record.epoch or loop.epoch, "valid_bound": record.bound if record.history else None}
             note |= {"epochs": loop.epoch, "seconds": round(record.seconds, 2)}
-            save_model(folder / "model.safetensors", loop.chosen(), dict(info or {}) | {"training": note})
+            about = dict(info or {}) | {"training": note}
+            path = folder / "model.safetensors"
+            first(lambda: save_model(path, loop.chosen(), about))
 
     def save() -> None:
         if folder is not None:
             save_best()
             loop.save(folder / "checkpoint.safetensors")
 
-    if folder is not None:
+    if folder is not None and journal is not None:
         checkpoint = folder / "checkpoint.safetensors"
-        if resume and checkpoint.exists():
+        if resume and first(checkpoint.exists):
             loop.load(checkpoint)
-        journal = Journal(folder / "metrics.jsonl", loop.records[0].history)
-    with ctrl_c() as pressed, _Bar(loop, progress) as bar:
+        first(partial(journal.start, loop.records[0].history))
+    with ctrl_c() as pressed, _Bar(loop, progress and is_first()) as bar:
         finished = loop.run(pressed, save=save, report=bar.update)
     record = loop.records[0]
     if record.diverged:
@@ -156,6 +174,18 @@ def fit(
         interrupted=not finished,
         history=record.history,
     )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise DarnError(cannot_write(folder, e)) from e
+
+
+def _arrays(rows: Any) -> list[Any]:
+    """All that a `darn.data.Rows` trains with."""
+    return [rows.n, rows.grey, rows.values, rows.context, rows.weights]
 
 
 class _Bar:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from darn.config import Training
+from darn.devices import training_mesh
 from darn.model import Stack
 from darn.training._loop import Loop, ctrl_c
 from darn.training._pad import pad, unpad
@@ -51,7 +52,8 @@ def train_group(
     """
     members = list(group.members)
     width = len(members) if width is None else width
-    rows = DeviceRows.put(train), DeviceRows.put(valid)
+    mesh = training_mesh()
+    rows = DeviceRows.put(train, mesh), DeviceRows.put(valid, mesh)
     with ctrl_c() as pressed:
         for k in range(0, len(members), width):
             batch = members[k : k + width]
@@ -68,6 +70,7 @@ def train_group(
                 [configs[i] for i in batch],
                 *rows,
                 dynamic=dynamic,
+                mesh=mesh,
                 on_stop=on_stop,
             )
             if checkpoint is not None and checkpoint.exists() and read_host(checkpoint).batch == tuple(batch):

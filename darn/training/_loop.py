@@ -12,8 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from darn.config import Training
+from darn.devices import WHOLE, agreed, first, gathered, on_one, placed
 from darn.errors import DarnError
 from darn.model import Stack
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
@@ -50,6 +52,9 @@ class Loop:
 
     Models that have stopped stay in the program, with their best weights kept, until half of them have stopped; then
     the others move into a smaller program. A single model has no model axis.
+
+    Where several processes train together, each runs this loop, and whatever steers it (times, metrics, Ctrl-C) is the
+    first process's in all of them.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class Loop:
         valid: DeviceRows,
         *,
         dynamic: bool = False,
+        mesh: Mesh | None = None,
         on_validation: Callable[[int, dict], None] | None = None,
         on_stop: Callable[[int, Stack, Record], None] | None = None,
     ):
@@ -71,12 +77,13 @@ class Loop:
             train: rows to train on.
             valid: rows to choose the best epoch by.
             dynamic: whether grey rows are binarised again at every step.
+            mesh: the devices that share every batch, and that the rows are on; None for one.
             on_validation: called with a model's index in `models` and its new metrics.
             on_stop: called once for every model, when it has stopped or the run has ended.
         """
         self.configs, self.train, self.valid = configs, train, valid
         self.on_validation, self.on_stop = on_validation, on_stop
-        self.config = configs[0]
+        self.config, self.mesh = configs[0], mesh
         self.several = len(models) > 1
         self.program = Program.of(
             models[0],
@@ -85,6 +92,7 @@ class Loop:
             terms=Terms.of(configs),
             n_models=len(models) if self.several else None,
             dynamic=dynamic,
+            mesh=mesh,
         )
         self.n_samples = validation_samples(models[0], len(valid))
         self.records = [Record() for _ in models]
@@ -94,11 +102,15 @@ class Loop:
         self.seen = 0  # epochs in the sums
         self.hyper = self._hyper()
         together = jax.tree.map(lambda *w: np.stack(w), *models) if self.several else models[0]
-        self.state = self.program.start(together, self.hyper)
+        self.state = self._placed(self.program.start(together, self.hyper))
+        self.hyper = self._placed(self.hyper)
         self.best = copied(self.program.kept(self.state))
         self.rate = 0.0  # steps per second of the last call
         self.metrics: list[dict] = []  # of the last call, for each member
         self._at_once, self._compiled = 1, False
+
+    def _placed(self, tree: Any) -> Any:
+        return placed(tree, self.mesh, WHOLE)
 
     def _hyper(self) -> Hyper:
         return Hyper.stacked([self.configs[i] for i in self.members]) if self.several else Hyper.of(self.config)
@@ -118,8 +130,8 @@ class Loop:
         count = min(self._at_once, to_validation, config.epochs - self.epoch)
         began = time.monotonic()
         self.state, metrics = self.program.epochs(self.state, self.hyper, self.train, self.epoch, count)
-        self.metrics = self._to_host(metrics)  # waits for the device
-        took = time.monotonic() - began
+        found = self._to_host(metrics)  # waits for the device
+        took, self.metrics = agreed([time.monotonic() - began, found])
         running = self._running()
         if self._compiled:
             for i in running:
@@ -155,7 +167,9 @@ class Loop:
         """Scores the validation rows, keeps the best weights so far, and stops models that are done."""
         if not self._running():
             return
-        measured = self._to_host(self.program.bound(self.state, self.hyper, self.valid, n_samples=self.n_samples))
+        measured = agreed(
+            self._to_host(self.program.bound(self.state, self.hyper, self.valid, n_samples=self.n_samples))
+        )
         prices = np.asarray(self.state.price).reshape(len(self.members), -1).tolist()
         better = []
         for at, i in enumerate(self.members):
@@ -193,15 +207,16 @@ class Loop:
         record = self.records[self.members[at]]
         weights = self.best if record.history or record.diverged else self.program.kept(self.state)
         pick = (lambda w: w[at]) if self.several else (lambda w: w)
-        return self.program.model(*jax.tree.map(pick, (weights, self.state.fixed)))
+        return self.program.model(*on_one(jax.tree.map(pick, (weights, self.state.fixed)), self.mesh))
 
     def _drop_stopped(self) -> None:
         """Hands over the models that have stopped and continues with the rest in a smaller program."""
         self._hand_over(lambda i: self.records[i].stopped)
         rest = np.asarray([at for at, i in enumerate(self.members) if not self.records[i].stopped])
-        self.state, self.best = jax.device_put(jax.tree.map(lambda w: np.asarray(w)[rest], (self.state, self.best)))
+        kept = jax.device_put(jax.tree.map(lambda w: np.asarray(w)[rest], (self.state, self.best)))
+        self.state, self.best = self._placed(kept)
         self.members = [self.members[at] for at in rest]
-        self.hyper = self._hyper()
+        self.hyper = self._placed(self._hyper())
         self._compiled = False
 
     def _hand_over(self, which: Callable[[int], bool]) -> None:
@@ -221,8 +236,8 @@ class Loop:
         """Trains to the end; False if `pressed` ended it early.
 
         Args:
-            pressed: a flag that ends training after the current call.
-            save: called every `Training.checkpoint_every` seconds, and before ending early.
+            pressed: a flag that ends training after the current call, in any process.
+            save: called every `Training.checkpoint_every` seconds, and before ending early, in all processes.
             report: called after every call into the program.
             until: an epoch with a validation to pause at; None trains to the end.
         """
@@ -234,10 +249,12 @@ class Loop:
                 report()
             if not unfinished():
                 break
-            if time.monotonic() - saved > self.config.checkpoint_every or pressed.is_set():
+            said = gathered(pressed.is_set(), time.monotonic() - saved > self.config.checkpoint_every)
+            ended, due = said[:, 0].any(), said[0, 1]
+            if due or ended:
                 save()
                 saved = time.monotonic()
-            if pressed.is_set():
+            if ended:
                 return False
         if not self.running:
             self._hand_over(lambda i: True)
@@ -246,10 +263,10 @@ class Loop:
     # ------------------------------------------------------------ checkpoints
 
     def save(self, path: Path, **notes: Any) -> None:
-        """Writes everything that resuming needs; `notes` are additional plain values of `Host`."""
+        """Writes everything that resuming needs, in the first process; `notes` are more plain values of `Host`."""
         host = {"epoch": self.epoch, "sums": self.sums, "seen": self.seen, "members": self.members}
         host["records"] = [vars(r) for r in self.records]
-        save_checkpoint(path, (self.state, self.best), host | notes)
+        first(lambda: save_checkpoint(path, (self.state, self.best), host | notes))
 
     def load(self, path: Path) -> None:
         """Continues from a checkpoint of the same models, bit for bit as if never interrupted."""
@@ -259,11 +276,11 @@ class Loop:
         like = (self.state, self.best)
         if self.several and len(host.members) < len(self.members):
             like = jax.tree.map(lambda w: w[: len(host.members)], like)
-        self.state, self.best = load_checkpoint(path, like)
+        self.state, self.best = self._placed(load_checkpoint(path, like))
         self.members, self.records = list(host.members), list(host.records)
         self.epoch, self.seen = host.epoch, host.seen
         self.sums = None if host.sums is None else [dict(one) for one in host.sums]
-        self.hyper = self._hyper()
+        self.hyper = self._placed(self._hyper())
         for record in self.records:
             record.check_patience(self.config.patience)
 

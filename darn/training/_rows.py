@@ -1,10 +1,16 @@
 """Rows on the device, and the batches that a training step sees."""
 
+from functools import partial
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+
+from darn.devices import ROWS
 
 
 class Batch(eqx.Module):
@@ -26,39 +32,56 @@ def _unpacked(values: UInt8[Array, "B bytes"], n: int) -> Float[Array, "B n"]:
 
 
 class DeviceRows(eqx.Module):
-    """A split as stored on the device: bits packed eight to a byte, or intensities of one byte each."""
+    """A split as stored on the device: bits packed eight to a byte, or intensities of one byte each.
+
+    On a mesh, each device stores a part of consecutive rows, the last of them padded.
+    """
 
     values: Array
     context: Array | None
     n: int = eqx.field(static=True)
     grey: bool = eqx.field(static=True)
     weight: Array | None = None
+    count: int = eqx.field(static=True, default=0)  # rows, without padding
 
     @staticmethod
-    def put(rows) -> "DeviceRows":
-        """From a `darn.data.Rows`."""
-        context = None if rows.context is None else jax.device_put(np.asarray(rows.context))
+    def put(rows, mesh: Mesh | None = None) -> "DeviceRows":
+        """From a `darn.data.Rows`; on a mesh, a process transfers only the rows of its own devices."""
+        put = jax.device_put if mesh is None else partial(_divided, mesh=mesh)
+        context = None if rows.context is None else put(np.asarray(rows.context))
         w = rows.weights
         # Normalised to a mean of 1, so that the scale of the weights does not change the step size.
-        weight = None if w is None else jax.device_put((w / np.mean(w, dtype=np.float64)).astype(np.float32))
-        return DeviceRows(jax.device_put(rows.values), context, rows.n, rows.grey, weight)
+        weight = None if w is None else put((w / np.mean(w, dtype=np.float64)).astype(np.float32))
+        return DeviceRows(put(rows.values), context, rows.n, rows.grey, weight, len(rows))
 
     def __len__(self) -> int:
-        return self.values.shape[0]
+        return self.count
 
-    def batch(self, index: Int[Array, " B"], keys: PRNGKeyArray, draw_key: PRNGKeyArray | None = None) -> Batch:
-        """The rows at `index`, unpacked; with a `draw_key`, intensities become fresh bits (dynamic binarisation)."""
+    def batch(self, index: Int[Array, " B"], keys: PRNGKeyArray, uniform: Float[Array, "B n"] | None = None) -> Batch:
+        """The rows at `index`, unpacked; with uniform numbers, intensities become bits (dynamic binarisation)."""
         values = self.values[index]
         if not self.grey:
             x = _unpacked(values, self.n)
         else:
             x = values.astype(jnp.float32) / 255
-            if draw_key is not None:
-                x = (jax.random.uniform(draw_key, x.shape) < x).astype(jnp.float32)
+            if uniform is not None:
+                x = (uniform < x).astype(jnp.float32)
         context, weight = (None if a is None else a[index] for a in (self.context, self.weight))
         return Batch(x, context, keys, weight)
 
 
-def mean_of_rows(value: Float[Array, " B"], weight: Float[Array, " B"] | None) -> Float[Array, ""]:
+def _divided(values: np.ndarray, mesh: Mesh) -> Array:
+    """Rows divided over the mesh, as many on each device: the last one is repeated as often as it takes."""
+    total = -(-len(values) // mesh.size) * mesh.size
+
+    def part(index: Any) -> np.ndarray:
+        start, stop, _ = index[0].indices(total)
+        return values[np.minimum(np.arange(start, stop), len(values) - 1)]
+
+    return jax.make_array_from_callback((total, *values.shape[1:]), NamedSharding(mesh, ROWS), part)
+
+
+def mean_of_rows(value: Float[Array, " B"], weight: Float[Array, " B"] | None, scale: float = 1.0) -> Float[Array, ""]:
     """The mean over a batch. Weights are divided by the number of rows, not by their sum, which varies by batch."""
-    return jnp.mean(value if weight is None else weight * value, axis=0)
+    mean = jnp.mean(value if weight is None else weight * value, axis=0)
+    return mean if scale == 1 else scale * mean

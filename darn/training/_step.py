@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from darn.config import Training
+from darn.errors import DarnError
 from darn.inference.objective import DescriptionLength, make_loss
 from darn.model import Stack
 from darn.nn import causal_maps
@@ -22,6 +24,7 @@ from darn.training._hyper import Hyper, Terms, shared
 from darn.training._metrics import metrics_of
 from darn.training._optim import make_optimizer, make_schedule
 from darn.training._rows import Batch, DeviceRows, mean_of_rows
+from darn.training._share import Share
 from darn.training.weight_noise import WeightNoise
 
 _NOISE = 2**31 - 1  # separates the key of the weight noise from the keys that `_epochs` derives from the same seed
@@ -100,6 +103,7 @@ class Program:
         terms: Terms | None = None,
         n_models: int | None = None,
         dynamic: bool = False,
+        mesh: Mesh | None = None,
     ):
         """Compiles nothing yet.
 
@@ -110,11 +114,18 @@ class Program:
             terms: optional terms of the loss and the state; by default those that `config` uses.
             n_models: how many models there are side by side; None for one without an axis.
             dynamic: whether grey rows are binarised again at every step.
+            mesh: devices that share every batch; state, hyper-parameters and rows are then given on this mesh.
         """
         self.config = shared(config)
         self.terms = Terms.of([config]) if terms is None else terms
         self.several = n_models is not None
         self.batch = min(config.batch, n_train)
+        self.share = Share(mesh)
+        if self.share.n > self.batch:
+            raise DarnError(
+                f"a batch of {self.batch} rows cannot be shared by {self.share.n} devices: use at most as many devices "
+                "as a batch has rows"
+            )
         self.steps_per_epoch = max(n_train // self.batch, 1)
         self.n_steps = self.steps_per_epoch * config.epochs
         self.dynamic = dynamic
@@ -131,7 +142,8 @@ class Program:
         options = compiling(weights * self.batch * self.n_steps * (n_models or 1))
         # As one program: otherwise every shape of an array would compile several small ones.
         self.start = jax.jit(self._over_models(self._start, 0), compiler_options=compiling(0))
-        self.epochs = jax.jit(self._over_models(self._epochs, 3), donate_argnums=0, compiler_options=options)
+        epochs = self.share.over(self._over_models(self._epochs, 3), 2)
+        self.epochs = jax.jit(epochs, donate_argnums=0, compiler_options=options)
         self.bound = jax.jit(self._bounds, static_argnames="n_samples", compiler_options=options)
 
     @staticmethod
@@ -143,16 +155,18 @@ class Program:
         terms: Terms | None = None,
         n_models: int | None = None,
         dynamic: bool = False,
+        mesh: Mesh | None = None,
     ) -> "Program":
         """An existing program, if one fits, so that the next fold or fit need not compile it again."""
         terms = Terms.of([config]) if terms is None else terms
         leaves, structure = jax.tree.flatten(model)
         shapes = tuple((w.shape, np.dtype(w.dtype)) for w in leaves)
-        key = (structure, shapes, shared(config), terms, n_train, n_models, dynamic)
+        more = {"terms": terms, "n_models": n_models, "dynamic": dynamic, "mesh": mesh}
+        key = (structure, shapes, shared(config), n_train, *more.values())
         if key not in _PROGRAMS:
             while len(_PROGRAMS) >= 32:
                 _PROGRAMS.pop(next(iter(_PROGRAMS)))
-            _PROGRAMS[key] = Program(model, config, n_train, terms=terms, n_models=n_models, dynamic=dynamic)
+            _PROGRAMS[key] = Program(model, config, n_train, **more)
         return _PROGRAMS[key]
 
     def _over_models(self, f: Callable, n_shared: int) -> Callable:
@@ -188,16 +202,18 @@ class Program:
         # Units that are charged before they are useful are switched off, and often stay so.
         warm = self._ramp(state.step, self.config.warmup)
 
+        def mean(value):
+            return mean_of_rows(value, batch.weight, self.share.scale(self.batch))
+
         def mean_loss(params):
             model = self.model(params, state.fixed)
             one = lambda x, context, key: self.loss(model, x, context, state.price, warm, key=key)  # noqa: E731
             losses, dl = jax.vmap(one)(batch.x, batch.context, batch.keys)
-            parts = jax.tree.map(lambda v: mean_of_rows(v, batch.weight), dl)
-            return mean_of_rows(losses, batch.weight) + self._penalty(model, hyper), parts
+            return mean(losses) + self._penalty(model, hyper), jax.tree.map(mean, dl)
 
         log_sigma, noise_cost = state.log_sigma, None
         if self.noise is None:
-            grads, dl = jax.grad(mean_loss, has_aux=True)(state.params)
+            grads, dl = self.share.mean(jax.grad(mean_loss, has_aux=True)(state.params))
         else:
             grads, log_sigma, dl, noise_cost = self._with_noise(self.noise, state, hyper, batch, warm)
         updates, opt = self._optimizer(hyper).update(grads, state.opt, state.params)
@@ -238,7 +254,9 @@ class Program:
             how=self.config.noise_gradient,
             # Weights that have not learned anything yet would be drowned in noise for good.
             cost_weight=self._ramp(state.step, self.config.noise_warmup),
+            scale=self.share.scale(self.batch),
         )
+        result = self.share.mean(result)
         on_means = jax.grad(lambda mu: self._penalty(model(mu), hyper))(state.params)  # on the means, which are used
         rate = self.config.noise_lr * (self._schedule(hyper)(state.step) / hyper.lr)
         log_sigma = noise.descend(state.log_sigma, result.log_sigma, rate)
@@ -250,11 +268,13 @@ class Program:
         noise_key = jax.random.fold_in(jax.random.key(hyper.seed), _NOISE)
         used = self.steps_per_epoch * self.batch  # the remainder, a different one each time, is dropped this epoch
 
-        def one_step(carry, chosen):
+        def one_step(rows, carry, chosen):
             state, sums = carry
-            key = jax.random.fold_in(draw_key, state.step) if self.dynamic else None
             index, keys = chosen
-            batch = rows.batch(index, keys, key)
+            batch = rows.batch(index, keys, self._uniform(draw_key, state.step, self.batch, rows.n))
+            padding = self.share.weight(self.batch)
+            if padding is not None:
+                batch = dataclasses.replace(batch, weight=padding if batch.weight is None else padding * batch.weight)
             if self.noise is not None:
                 batch = dataclasses.replace(batch, noise_key=jax.random.fold_in(noise_key, state.step))
             state, metrics = self.step(state, hyper, batch)
@@ -264,8 +284,9 @@ class Program:
             order = permutation(jax.random.fold_in(order_key, first + i), len(rows))[:used]
             # All keys of the epoch at once: deriving them step by step takes a tenth of a small model's step.
             keys = jax.random.split(jax.random.fold_in(bits_key, first + i), used)
-            chosen = tuple(v.reshape(-1, self.batch) for v in (order, keys))
-            return lax.scan(one_step, carry, chosen)[0]
+            order, keys = (self.share.of(v.reshape(-1, self.batch), axis=1) for v in (order, keys))
+            here, index = self.share.fetch(rows, order)
+            return lax.scan(partial(one_step, here), carry, (index, keys))[0]
 
         each = (jnp.zeros(()),) * len(self.n_h)
         none = DescriptionLength(jnp.zeros(()), each, each, jnp.zeros(()) if self.config.weighted else None)
@@ -273,8 +294,15 @@ class Program:
         state, sums = lax.fori_loop(0, count, one_epoch, (state, zero))
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
 
+    def _uniform(self, key, number, count: int, n: int) -> Float[Array, "B n"] | None:
+        """The random numbers that binarise this device's rows of batch `number` of `count` rows; None if none do."""
+        if not self.dynamic:
+            return None
+        return self.share.of(jax.random.uniform(jax.random.fold_in(key, number), (count, n)))
+
     def _bounds(self, state: TrainState, hyper: Hyper, rows: DeviceRows, n_samples: int) -> dict[str, Any]:
-        return self._over_models(partial(self._bound, n_samples=n_samples), 1)(state, hyper, rows)
+        bound = self._over_models(partial(self._bound, n_samples=n_samples), 1)
+        return self.share.over(bound, 0)(state, hyper, rows)
 
     def _bound(self, state: TrainState, hyper: Hyper, rows: DeviceRows, n_samples: int) -> dict[str, Any]:
         """The mean bound of all rows over n_samples encodings of each; every call draws the same bits.
@@ -291,10 +319,14 @@ class Program:
         free = jnp.zeros(model.n_layers)  # active units are not charged
         base, draw_base = jax.random.split(jax.random.key(hyper.seed ^ 0xB0))
 
-        def chunk(k):
-            index = jnp.minimum(k * size + jnp.arange(size), len(rows) - 1)
+        number = self.share.of(jnp.arange(n_chunks * size).reshape(n_chunks, size), axis=1)
+        index = jnp.minimum(number, len(rows) - 1)
+        here, places = self.share.fetch(rows, index)
+
+        def chunk(chosen):
+            k, index, places = chosen
             keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
-            batch = rows.batch(index, keys, jax.random.fold_in(draw_base, k) if self.dynamic else None)
+            batch = here.batch(places, keys, self._uniform(draw_base, k, size, rows.n))
 
             def one(x, context, key):
                 lengths = jax.vmap(lambda k: loss(model, x, context, free, key=k)[1])(jax.random.split(key, n_repeats))
@@ -302,6 +334,12 @@ class Program:
 
             return jax.vmap(one)(batch.x, batch.context, keys)
 
-        dl = lax.map(chunk, jnp.arange(n_chunks))
-        dl = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:])[: len(rows)], dl)
-        return metrics_of(jax.tree.map(lambda v: mean_of_rows(v, rows.weight), dl))
+        dl = lax.map(chunk, (jnp.arange(n_chunks), index, places))
+        dl = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), dl)
+        if self.share.mesh is None:
+            return metrics_of(jax.tree.map(lambda v: mean_of_rows(v[: len(rows)], rows.weight), dl))
+        counted, once = number < len(rows), self.share.weight(size)
+        weight = (counted if once is None else counted & (once > 0)[None]).astype(jnp.float32).reshape(-1)
+        weight = weight if here.weight is None else weight * here.weight
+        scale = self.share.n * weight.size / len(rows)
+        return metrics_of(self.share.mean(jax.tree.map(lambda v: mean_of_rows(v, weight, scale), dl)))

@@ -115,6 +115,7 @@ class WeightNoise:
         key: PRNGKeyArray,
         how: str = "reparametrised",
         cost_weight: Any = 1.0,
+        scale: float = 1.0,
     ) -> NoisyGradients:
         """The gradients for a minibatch.
 
@@ -129,6 +130,7 @@ class WeightNoise:
                 approximate the curvature, as they do for a well-fitted model. Far less noisy, but each row's gradient
                 has to be computed separately.
             cost_weight: factor of the cost of the weights; below 1 during warm-up.
+            scale: factor of the means over rows; above 1 if some of the rows have weight 0 and do not count.
 
         Returns:
             The gradients in mu and log sigma, the mean of the auxiliary output, and the cost of the weights.
@@ -149,6 +151,8 @@ class WeightNoise:
         else:
             g, squares, aux = gradient_and_squares(loss, self.perturbed(params, log_sigma, epsilon), rows)
             of_data = g, jax.tree.map(lambda s, g2: jnp.exp(2 * s) * g2, log_sigma, self.noisy(squares))
+        if scale != 1:
+            of_data, aux = jax.tree.map(lambda v: scale * v, (of_data, aux))
         in_mu, in_log_sigma = jax.tree.map(jnp.add, of_data, of_cost)
         return NoisyGradients(in_mu, in_log_sigma, aux, cost)
 

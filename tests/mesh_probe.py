@@ -1,0 +1,101 @@
+"""What 1, 2, 4 and 8 devices compute, as one .npz file: run by tests/test_devices.py with 8 simulated devices.
+
+JAX_NUM_CPU_DEVICES=8 python tests/mesh_probe.py OUT.npz
+"""
+
+import re
+import sys
+from dataclasses import replace
+from functools import partial
+
+import jax
+import numpy as np
+
+import darn
+from darn import devices
+from darn.codec import compress
+from darn.config import Training
+from darn.data import Rows
+from darn.inference import likelihood
+from darn.training import DeviceRows, Hyper, Loop, Program
+
+SIZES = (1, 2, 4, 8)
+FEW = (1, 8)
+COLLECTIVE = re.compile(r"= \S+ (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)(?:-start)?\(")
+# 20 rows a batch: 8 devices cannot divide them evenly. 16 steps an epoch, 64 in all.
+BASE = Training(batch=20, epochs=4, lr=1e-3, validate_every=2, clip=1.0, weight_decay=1e-3, average=0.99)
+
+
+def data():
+    rng = np.random.default_rng(0)
+    x = (rng.random((333, 12)) < rng.random(12)).astype(np.uint8)
+    weights = (rng.random(333) + 0.5).astype(np.float32)
+    return x, replace(Rows.from_array(x), weights=weights), Rows.from_array(x[:77])
+
+
+def model():
+    return darn.zoo.darn(12, n_h=4, n_d=3, visible="linear", key=jax.random.key(0))
+
+
+def trained(n, train, valid):
+    """Losses and weights of one model; the collectives of its program."""
+    fit = darn.fit(model(), train, valid, BASE, devices=n)
+    yield "losses", np.array([row[k]["bound"] for row in fit.history for k in ("train", "valid")])
+    yield "weights", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
+    if n == 8:
+        with devices.using(n):
+            mesh = devices.training_mesh()
+        program, hyper = Program.of(model(), BASE, len(train), mesh=mesh), Hyper.of(BASE)
+        given = devices.placed((program.start(model(), hyper), hyper), mesh, devices.WHOLE)
+        text = program.epochs.lower(*given, DeviceRows.put(train, mesh), 0, 1).compile().as_text()
+        yield "collectives", np.array(COLLECTIVE.findall(text))
+        yield "transfers", np.array(re.findall(r"outfeed|infeed|is_host_transfer=true", text))
+
+
+def trained_together(n, valid):
+    """Losses of two models side by side, with weight noise, on rows that are binarised at every step."""
+    grey = Rows(np.random.default_rng(1).integers(0, 256, (100, 12)).astype(np.uint8), 12, grey=True)
+    with devices.using(n):
+        mesh = devices.training_mesh()
+    base = Training(batch=20, epochs=4, validate_every=2, noise="matrix", noise_gradient="squares")
+    put = partial(DeviceRows.put, mesh=mesh)
+    configs = [replace(base, lr=lr) for lr in (1e-3, 3e-3)]
+    loop = Loop([model(), model()], configs, put(grey), put(valid), dynamic=True, mesh=mesh)
+    while loop.running:
+        loop.advance()
+    yield "sweep", np.array([row[k]["bound"] for r in loop.records for row in r.history for k in ("train", "valid")])
+
+
+def computed(n, x):
+    """Everything that is computed row by row."""
+    rng = np.random.default_rng(3)
+    stack = jax.tree.map(lambda w: jax.device_put(rng.normal(size=w.shape).astype(np.float32)), model())
+    drawn = darn.sample(stack, 333, seed=1, log_joint=True, chunk=32, devices=n)
+    yield "sample", np.hstack([drawn.x, *drawn.h, drawn.log_joint[:, None]])
+    if n not in FEW:
+        return
+    with devices.using(n):
+        exact = likelihood.exact(stack, x, rows_at_once=32)
+        yield "exact", np.stack([exact.log_p, exact.row_bound])
+        weighed = likelihood.importance(stack, x, n_samples=20, repeats=2, rows_at_once=16)
+        yield "importance", np.stack([weighed.log_p, weighed.row_bound, weighed.ess])
+        yield "compressed", np.frombuffer(compress(stack, x, batch=64), np.uint8)
+        yield "settled", likelihood.importance(stack, x[:99], rows_at_once=8).log_p
+        yield "complete", darn.complete(stack, x[:150], np.arange(12) % 3 == 0, seed=3).x
+    code = darn.encode(stack, x, seed=2, chunk=32, devices=n)
+    yield "encode", np.hstack([code.x, *code.h, *code.q])
+
+
+def main(out):
+    x, train, valid = data()
+    found = {}
+    for n in SIZES:
+        for name, value in (*trained(n, train, valid), *computed(n, x)):
+            found[f"{name}/{n}"] = value
+    for n in FEW:
+        found |= {f"{name}/{n}": value for name, value in trained_together(n, valid)}
+    np.savez(out, **found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

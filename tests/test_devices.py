@@ -1,0 +1,219 @@
+"""Several devices and several processes: the same bits row by row, the same training up to the order of sums."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from mesh_probe import BASE, SIZES, data, model
+
+import darn
+from darn import devices
+from darn.cli import main
+from darn.cli._meet import place_of
+from darn.errors import DarnError
+from darn.training import _fit
+from darn.training._record import read_host
+
+HERE = Path(__file__).parent
+LIMIT = 300  # seconds: many times what is needed
+
+
+def environment(n_devices):
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    return os.environ | {"JAX_NUM_CPU_DEVICES": str(n_devices), "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+
+
+def start(n_devices, *words, **more):
+    return subprocess.Popen([sys.executable, *map(str, words)], env=environment(n_devices), text=True, **more)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+# ---------------------------------------------------------------- devices
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    out = tmp_path_factory.mktemp("mesh") / "found.npz"
+    assert start(8, HERE / "mesh_probe.py", out).wait(LIMIT) == 0
+    return dict(np.load(out))
+
+
+def test_rows_give_the_same_bits_on_any_number_of_devices(found):
+    names = [name for name in found if name.split("/")[0] not in ("losses", "weights", "sweep")]
+    several = [name for name in names if not name.endswith("/1") and name.split("/")[0] + "/1" in found]
+    assert {name.split("/")[0] for name in several} >= {"exact", "importance", "sample", "compressed", "encode"}
+    for name in several:
+        np.testing.assert_array_equal(found[name], found[name.split("/")[0] + "/1"], err_msg=name)
+
+
+@pytest.mark.parametrize("what", ["losses", "weights", "sweep"])
+def test_training_differs_by_the_order_of_sums_only(found, what):
+    for n in (1, 8) if what == "sweep" else SIZES:
+        np.testing.assert_allclose(found[f"{what}/{n}"], found[f"{what}/1"], atol=1e-5, rtol=0, err_msg=f"{n} devices")
+
+
+def test_a_step_has_one_all_reduce(found):
+    """What else moves are the rows, which go round once before each epoch."""
+    collectives = found["collectives/8"].tolist()
+    assert collectives.count("all-reduce") == 1
+    assert set(collectives) <= {"all-reduce", "collective-permute"}
+    assert not found["transfers/8"].size
+
+
+def test_too_many_devices_are_refused():
+    with pytest.raises(DarnError, match="there is 1 device here, not 8"):
+        darn.sample(model(), 3, devices=8)
+    assert devices.row_mesh() is None
+    assert main(["sample", "x", "--devices", "some"]) == 2
+
+
+# ---------------------------------------------------------------- processes
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two processes of two devices each have trained together, been interrupted and gone on."""
+    folder, port = tmp_path_factory.mktemp("pair"), free_port()
+    both = [start(2, HERE / "pair_probe.py", port, i, folder) for i in (0, 1)]
+    assert [p.wait(LIMIT) for p in both] == [0, 0]
+    return folder, *(dict(np.load(folder / f"{i}.npz")) for i in (0, 1))
+
+
+def test_two_processes_train_like_one(pair):
+    _, first, second = pair
+    _, train, valid = data()
+    alone = darn.fit(model(), train, valid, BASE)
+    losses = [row[k]["bound"] for row in alone.history for k in ("train", "valid")]
+    np.testing.assert_allclose(first["losses"], losses, atol=1e-5, rtol=0)
+    np.testing.assert_array_equal(first["whole"], second["whole"])
+    np.testing.assert_array_equal(first["stored"], [4, 2])
+
+
+def test_as_many_processes_resume_bit_for_bit(pair):
+    for one in pair[1:]:
+        np.testing.assert_array_equal(one["whole"], one["resumed"])
+
+
+def test_another_number_of_processes_resumes(pair, tmp_path):
+    folder, first, _ = pair
+    _, train, valid = data()
+    shutil.copytree(folder / "copy", tmp_path / "copy")
+    alone = darn.fit(model(), train, valid, BASE, folder=tmp_path / "copy", resume=True)
+    weights = np.concatenate([np.ravel(w) for w in jax.tree.leaves(alone.model)])
+    assert alone.epochs == BASE.epochs
+    np.testing.assert_allclose(weights, first["whole"], atol=1e-5, rtol=0)
+
+
+def test_processes_agree_on_what_is_wrong(pair):
+    for one in pair[1:]:
+        assert "process 1 has other training rows than process 0" in str(one["data"])
+        assert "process 1 has other options than process 0" in str(one["options"])
+        assert "cannot write /dev/null/run" in str(one["folder"])
+        assert "3 rows cannot be shared by 4 devices" in str(one["batch"])
+
+
+# ---------------------------------------------------------------- processes of the command line
+
+
+def together(out, rows, port, process, *more, epochs=10_000):
+    words = ("-m", "darn", "train", rows, "--out", out, "--n_h", 2, "--batch", 20, "--epochs", epochs, "--quiet")
+    words += ("--checkpoint_every", 0.5, "--coordinator", f"127.0.0.1:{port}", "--processes", 2, "--process", process)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return start(2, *words, "--wait", 100, *more, **pipes)
+
+
+def said(process):
+    """(exit status, what the process printed to standard error of its own)."""
+    _, err = process.communicate(timeout=LIMIT)
+    return process.returncode, [line for line in err.splitlines() if not line.startswith("[Gloo]")]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "rows.csv"
+    np.savetxt(path, data()[0], fmt="%d", delimiter=",")
+    return path
+
+
+@contextlib.contextmanager
+def at_once():
+    pressed = threading.Event()
+    pressed.set()
+    yield pressed
+
+
+def test_a_killed_process_ends_the_others_and_nothing_is_lost(tmp_path, rows, monkeypatch):
+    out, port = tmp_path / "run", free_port()
+    first, second = (together(out, rows, port, i) for i in (0, 1))
+    until = time.monotonic() + LIMIT
+    while not (out / "checkpoint.safetensors").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(second.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    status, lines = said(first)
+    assert status == 3
+    assert time.monotonic() - killed < 60
+    assert len(lines) == 1
+    assert "process 1 " in lines[0]
+    assert "--resume" in lines[0]
+    second.communicate(timeout=LIMIT)
+    before = read_host(out / "checkpoint.safetensors").epoch
+    # One process goes on, as one who presses Ctrl-C at once.
+    monkeypatch.setattr(_fit, "ctrl_c", at_once)
+    words = ("train", rows, "--out", out, "--n_h", 2, "--batch", 20, "--epochs", 10_000, "--quiet", "--resume")
+    assert main([*map(str, words), "--checkpoint_every", "0.5"]) == 130
+    assert read_host(out / "checkpoint.safetensors").epoch > before > 0
+
+
+def test_what_is_wrong_with_one_process_is_said_by_all(tmp_path, rows):
+    port = free_port()
+    both = [together(tmp_path / "run", rows, port, i, *(("--devices", 9) if i else ()), epochs=1) for i in (0, 1)]
+    for (status, lines), expected in zip(map(said, both), (3, 2), strict=True):
+        assert status == expected
+        assert len(lines) == 1
+        assert "there are 2 devices here, not 9" in lines[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_nobody_there(capsys, tmp_path, rows):
+    words = ["train", str(rows), "--out", str(tmp_path / "run"), "--processes", "2", "--wait", "0.5"]
+    for process, sentence in (("0", "process 1 did not come"), ("1", "the first process cannot be reached")):
+        assert main([*words, "--process", process, "--coordinator", f"127.0.0.1:{free_port()}"]) == 2
+        err = capsys.readouterr().err
+        assert sentence in err
+        assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_places(monkeypatch):
+    for name in [k for k in os.environ if k.startswith(("SLURM", "JAX_COORD", "JAX_NUM_P", "JAX_PROC", "JOB_COMP"))]:
+        monkeypatch.delenv(name)
+    assert place_of(None, None, None) is None
+    for given in (("auto", 2, 0), (None, 2, None), ("a:1", 2, 2), ("a:1", None, 0), ("a", 2, 0), ("a:99999", 2, 0)):
+        with pytest.raises(DarnError):
+            place_of(*given)
+    environ = {"SLURM_JOB_ID": "5", "SLURM_STEP_NODELIST": "n[017-019,3]", "SLURM_NTASKS": "3", "SLURM_PROCID": "2"}
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert place_of(None, None, None) is None  # a job is not several processes of one training unless asked for
+    place = place_of("auto", None, None)
+    assert (place.address, place.processes, place.process) == ("n017:61445", 3, 2)
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "[::1]:77")
+    monkeypatch.setenv("JAX_PROCESS_ID", "1")
+    place = place_of(None, None, None)
+    assert (place.host, place.port, place.process) == ("::1", 77, 1)
