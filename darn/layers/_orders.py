@@ -12,7 +12,7 @@ from jax.nn import logsumexp
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from darn.layers._base import AbstractBinaryLayer
-from darn.nn import COMPILED, AbstractTurns, Decide, Grid, register
+from darn.nn import COMPILED, AbstractTurns, Decide, Grid, register, replaced
 
 
 class AbstractReorderable(AbstractBinaryLayer):
@@ -145,7 +145,7 @@ class Orders(AbstractBinaryLayer):
         return core.validation_log_prob(y[places], c, key=key)
 
     def quantised(self, c, arithmetic):
-        return Orders(self.core.quantised(c, arithmetic), self.places)
+        return replaced(self, core=self.core.quantised(c, arithmetic))
 
     @property
     def clips(self):
