@@ -4,6 +4,8 @@ from darn import TableDARN
 model = TableDARN().fit(frame)      # pandas, polars or Arrow
 model.schema_.statement()           # what every column was taken for, and why
 model.sample(100)                   # new rows, as a frame of the same types
+model.sample(100, given="age>=40")  # new rows that meet conditions
+model.query("E(age | sex=Female)")  # a probability, a mean or a distribution
 model.score_samples(frame)          # log p of every row, nats
 model.complete(frame_with_holes)    # missing values filled in; all others as they were
 """
@@ -22,10 +24,9 @@ from darn import data
 from darn.errors import InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import save_model
-from darn.runs import folder
+from darn.runs import folder, questions, search
 from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
-from darn.training import fit
 
 
 class TableDARN(DensityMixin, BaseEstimator):
@@ -37,7 +38,9 @@ class TableDARN(DensityMixin, BaseEstimator):
         unseen: what a text that no training row had counts as, in rows to be scored or completed: "error", "missing",
             or "nearest", the known text that is most like it.
         epochs: passes over the training rows; "auto" chooses them by the size of the table.
-        validation_fraction: of the rows, held out to choose the best epoch.
+        validation_fraction: of the rows, held out to choose the best model and epoch.
+        search: seconds, about, on two cores, to choose among a few models by validation; 0 for the default of this
+            size. "auto" is a minute, more for over 10,000 rows, and 0 for fewer than 200 or if `epochs` is given.
         n_samples: importance samples of a row, if its code cannot be summed over.
         random_state: of the weights and of everything drawn.
         verbose: 1 prints what columns were taken for, and progress.
@@ -50,6 +53,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         unseen="error",
         epochs="auto",
         validation_fraction=0.1,
+        search="auto",
         n_samples=100,
         random_state=None,
         verbose=0,
@@ -58,6 +62,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         self.unseen = unseen
         self.epochs = epochs
         self.validation_fraction = validation_fraction
+        self.search = search
         self.n_samples = n_samples
         self.random_state = random_state
         self.verbose = verbose
@@ -74,6 +79,10 @@ class TableDARN(DensityMixin, BaseEstimator):
         """
         if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
             raise InputError(f"validation_fraction must be between 0 and 1, not {self.validation_fraction!r}")
+        budget: Any = self.search
+        auto = isinstance(budget, str) and budget == "auto"
+        if not auto and (not isinstance(budget, numbers.Real) or not 0 <= float(budget) < np.inf):
+            raise InputError(f'search must be "auto" or a number of seconds, 0 or more, not {budget!r}')
         form, cells = data.read_frame(X)
         if len(cells) < 2:
             raise InputError("at least two rows are needed, one of them for validation")
@@ -91,11 +100,13 @@ class TableDARN(DensityMixin, BaseEstimator):
         )
         given = {} if self.epochs == "auto" else {"epochs": self.epochs}
         recipe = Recipe().replace(source="", categorical="auto", seed=seed, description="fitted by darn.TableDARN")
-        recipe = folder.sized(recipe.replace(**given), given, splits)
-        trained = fit(
-            folder.new_model(recipe, splits), splits.train, splits.valid, recipe.training, progress=bool(self.verbose)
-        )
-        self.model_, self.recipe_, self.schema_, self.form_ = trained.model, recipe, schema, form
+        seconds = None if auto else float(budget)
+        recipes = folder.candidates(recipe.replace(**given), given, splits, seconds)
+        make = lambda r: folder.new_model(r, splits)  # noqa: E731
+        self.recipe_, trained = search.fit(recipes, make, splits.train, splits.valid, progress=bool(self.verbose))
+        if self.verbose and trained.search is not None:
+            print(search.statement(trained.search))
+        self.model_, self.schema_, self.form_, self.search_ = trained.model, schema, form, trained.search
         self.feature_names_in_, self.n_features_in_ = np.array(form.names, object), len(form.names)
         self.bound_, self.n_iter_ = trained.bound, trained.epochs
         return self
@@ -119,22 +130,52 @@ class TableDARN(DensityMixin, BaseEstimator):
         """The mean log-probability of the rows, in nats."""
         return float(np.mean(self.score_samples(X)))
 
-    def sample(self, n_samples=1, random_state=None):
-        """Draws exact, independent rows of the model.
+    def sample(self, n_samples=1, random_state=None, *, given=None, return_info=False):
+        """Draws rows of the model: exact and independent, or given conditions where an exact way is not feasible,
+        chosen among weighted draws.
 
         Args:
             n_samples: how many.
             random_state: as for the class.
+            given: conditions on columns, as a text such as "sex=Female, age>=40" or as a mapping from columns to a
+                value, a list of values, a tuple (least, most), or None for a missing value.
+            return_info: whether to return also how the rows were drawn given conditions, with the effective sample
+                size and the probability of the conditions.
 
         Returns:
-            A frame like that of the training rows; columns that were set aside are empty, or count on.
+            A frame like that of the training rows; columns that were set aside are empty, or count on. With
+            `return_info`, a pair of it and a `darn.runs.questions.GivenRows`.
         """
         check_is_fitted(self)
         if not isinstance(n_samples, numbers.Integral) or n_samples < 1:
             raise InputError(f"n_samples must be a whole number, 1 or more, not {n_samples!r}")
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        x = sampling.sample(self.model_, int(n_samples), seed=seed).x
-        return self.form_.frame(np.array(self.schema_.decode(x, seed), object))
+        if given is None and not return_info:
+            x = sampling.sample(self.model_, int(n_samples), seed=seed).x
+            return self.form_.frame(np.array(self.schema_.decode(x, seed), object))
+        within = questions.parts_for(self.schema_, given)
+        rows = questions.joined(
+            list(questions.given_rows(self.model_, self.schema_, within, int(n_samples), seed=seed))
+        )
+        frame = self.form_.frame(np.array(self.schema_.decode(rows.x, seed, within), object))
+        return (frame, rows) if return_info else frame
+
+    def query(self, question, *, given=None, draws=questions.DRAWS, random_state=None):
+        """Answers a question about the columns.
+
+        Args:
+            question: "P(event | conditions)", "P(column | conditions)" for a column's distribution, or
+                "E(column | conditions)" for its mean, such as "P(income=>50K | sex=Female, age>=40)".
+            given: more conditions, as for `sample`.
+            draws: for an estimate, where an exact answer is not feasible.
+            random_state: as for the class.
+
+        Returns:
+            A `darn.runs.questions.Answer`: the number with its standard error, interval and effective sample size.
+        """
+        check_is_fitted(self)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        return questions.ask(self.model_, self.schema_, question, given=given, draws=draws, seed=seed)
 
     def complete(self, X, random_state=None):
         """Fills in missing values, drawn given the others in their row.
@@ -169,6 +210,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         params = {k: v for k, v in self.get_params().items() if k != "random_state"}
         info = {"recipe": self.recipe_.to_json(), "data": about, "made": {"versions": versions()}}
         info |= {"training": {"valid_bound": self.bound_, "epochs": self.n_iter_}}
+        info |= {} if self.search_ is None else {"search": self.search_}
         info |= {"table_estimator": {"params": params, "library": self.form_.library, "tags": self.form_.tags}}
         save_model(path, self.model_, json.loads(json.dumps(info)))
 
@@ -193,4 +235,5 @@ class TableDARN(DensityMixin, BaseEstimator):
         new.feature_names_in_, new.n_features_in_ = np.array(run.schema.names, object), len(run.schema.names)
         made = run.info.get("training", {})
         new.bound_, new.n_iter_ = made.get("valid_bound"), made.get("epochs")
+        new.search_ = run.info.get("search")
         return new

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from darn.data._labels import plain
+from darn.data._part import AbstractPart, Refused, Test, ValuePart, allowed_values
 
 ONE_HOT = 64  # the most values that may have a unit each; more are numbered in binary
 
@@ -58,6 +59,14 @@ class AbstractColumn(abc.ABC):
     @abc.abstractmethod
     def is_sound(self) -> bool:
         """Whether the fields fit each other: those of a forged file need not."""
+
+    @abc.abstractmethod
+    def part(self, tests: Sequence[Test]) -> AbstractPart:
+        """The texts that pass all tests.
+
+        Raises:
+            Refused: The column cannot answer a test.
+        """
 
     def log_density(self, words: np.ndarray, values: np.ndarray) -> np.ndarray:
         """log p(text | value), nats."""
@@ -114,12 +123,12 @@ class AbstractColumn(abc.ABC):
             bits[0] = not self.one_hot
         return bits, unknown
 
-    def decode(self, bits: np.ndarray, rng: np.random.RandomState) -> list[str]:
-        """The texts of rows of bits; '' for missing values."""
+    def decode(self, bits: np.ndarray, rng: np.random.RandomState, part: AbstractPart | None = None) -> list[str]:
+        """The texts of rows of bits, drawn from a part of the column if one is given; '' for missing values."""
         values = self.from_bits(bits)
         given = values < self.n
         texts = np.full(len(bits), "", object)
-        texts[given] = self.draw(values[given], rng)
+        texts[given] = (part or self).draw(values[given], rng)
         return texts.tolist()
 
     # ---------------------------------------------------------------- files
@@ -162,6 +171,11 @@ class Category(AbstractColumn):
 
     def value_names(self):
         return self.values
+
+    def part(self, tests):
+        codes = {w: int(v) for t in tests for w, v in zip(t.known, self.find(np.array(t.known, object))) if v >= 0}
+        allowed = allowed_values(self.values, codes, self.order == "ordered category", tests)
+        return ValuePart(self, allowed, all(t.keeps_missing for t in tests))
 
     def describe(self):
         if self.n == 1:
@@ -207,6 +221,9 @@ class Aside(AbstractColumn):
 
     def value_names(self):
         return ("",)
+
+    def part(self, tests):
+        raise Refused("it is set aside, so the model knows nothing of it")
 
     def is_sound(self):
         return not self.optional and not self.one_hot

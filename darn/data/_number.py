@@ -12,12 +12,16 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from darn.data._column import AbstractColumn, fitting_code
+from darn.data._part import allowed_steps, exact_number
+from darn.data._within import NumberPart
+from darn.data._within import weighted as _weighted
 
 GAIN = 4.0  # nats that the training rows of a piece must gain by its division
 COMMON = 5  # a number has its own frequency within its piece if it occurs this often, and
@@ -102,6 +106,14 @@ class Number(AbstractColumn):
 
     def draw(self, values, rng):
         return self.texts(self._pieces.draw(values, rng))
+
+    def part(self, tests):
+        return NumberPart(self, allowed_steps(self.place, tests), all(t.keeps_missing for t in tests))
+
+    def place(self, word: str) -> Fraction | None:
+        """i of a number exactly, perhaps between two steps; None of other texts."""
+        exact = exact_number(word)
+        return None if exact is None else (exact * Fraction(10) ** self.decimals - self.offset) / self.step
 
     def texts(self, i: np.ndarray) -> list[str]:
         """The numbers as texts, with as many digits as in the table."""
@@ -197,12 +209,6 @@ class _Pieces:
         i = np.where(which < below, self.starts[k] - far(self.scale[0]), self.ends[k] + far(self.scale[1]))
         i = np.where(which < below + above, i, self.ends[k] + 1 + np.floor(u * self.gap[k]))
         return np.where(which < outside, i, inside)
-
-
-def _weighted(total: np.ndarray, first: np.ndarray, end: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """An entry from `first` to before `end`, chosen by u according to weights whose cumulative sums are `total`."""
-    goal = total[first] + u * (total[end] - total[first])
-    return np.clip(np.searchsorted(total, goal, side="right") - 1, first, np.maximum(end - 1, first))
 
 
 def _log_geometric(distance: np.ndarray, scale: float) -> np.ndarray:

@@ -52,7 +52,7 @@ class CausalConvolution(eqx.Module):
             raise ValueError(f"a window that ends at its cell must have one row, not {kernel[0]}")
         if not left and kernel[1] % 2 == 0:
             raise ValueError(f"the width of the kernel must be odd, not {kernel[1]}")
-        self.left, self.dilation = left, dilation
+        self.left, self.dilation, self.integers = left, dilation, None
         self.W = jax.random.normal(key, (*kernel, channels, filters)) / (kernel[0] * kernel[1] * channels) ** 0.5
 
     @property
