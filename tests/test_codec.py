@@ -166,7 +166,7 @@ def test_every_partial_sum_is_within_the_floats_integers():
 def test_sums_over_activations_of_two_digits_are_exact():
     how = Integers.of(CLIPPED[0])
     rng = np.random.default_rng(0)
-    W = how.weights(rng.normal(size=(300, 7)), CLIPPED[0])
+    W = how.weights(jnp.asarray(rng.normal(size=(300, 7)), jnp.float32), CLIPPED[0])
     x = np.rint(rng.uniform(-1, rng.choice([1, 1024], (20, 300))) * 32) / 32
     exact = x @ np.asarray(W, np.float64)
     exact = np.where(np.abs(exact) < 2000, exact, np.nan)
