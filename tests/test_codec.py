@@ -28,6 +28,7 @@ from darn.config import Architecture
 from darn.errors import DarnError
 from darn.inference.sampling import sample
 from darn.model_file import load_model, save_model
+from darn.nn import CLIPPED, Integers
 from darn.nn._tables import activation_table
 from darn.runs.folder import load
 from darn.zoo import build
@@ -160,6 +161,18 @@ def test_every_partial_sum_is_within_the_floats_integers():
     unit = finest + 8  # tanh in steps of 2^-8
     sums = np.ldexp(np.abs(U).sum(1) + np.abs(W).sum(1) + np.abs(b), unit)
     assert 2**22 < sums.max() < 2**24
+
+
+def test_sums_over_activations_of_two_digits_are_exact():
+    how = Integers.of(CLIPPED[0])
+    rng = np.random.default_rng(0)
+    W = how.weights(jnp.asarray(rng.normal(size=(300, 7)), jnp.float32), CLIPPED[0])
+    x = np.rint(rng.uniform(-1, rng.choice([1, 1024], (20, 300))) * 32) / 32
+    exact = x @ np.asarray(W, np.float64)
+    exact = np.where(np.abs(exact) < 2000, exact, np.nan)
+    found = np.where(np.isnan(exact), np.nan, how.product(jnp.asarray(x, jnp.float32), W))
+    assert np.isfinite(exact).any()
+    np.testing.assert_allclose(found, exact, atol=2**-10)
 
 
 def test_large_weights_take_float64_and_larger_ones_are_refused():

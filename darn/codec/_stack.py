@@ -116,9 +116,9 @@ class Evaluator:
         self, side: str, l: int, y: Bits, x: Bits | None, h: tuple[Bits, ...], order: int | None = None
     ) -> np.ndarray:
         """(units, rows): the logits of p(y|h) or q(y|x,h) for a known y, of a layer with several orders in one."""
-        order = 0 if order is None else np.asarray(order, np.int32)
         with self._exactly():
-            program = partial(_logits, self._spread, side, l, order)
+            number = 0 if order is None else np.asarray(order, np.int32)  # an array: one program for all orders
+            program = partial(_logits, self._spread, side, l, number)
             return map_rows(program, len(y), self.batch, y, x, h, out_axis=-1, numbered=True)
 
     def walk(

@@ -31,7 +31,7 @@ class Given(NamedTuple):
     gates: Array  # (blocks, 2, 2C) biases of the blocks' gates
     b: Array  # (n,)
     cells: Array | None
-    context: Array | None  # as the layer takes it; within a walk (#H, #W, C)
+    context: Any  # as the layer takes it; within a walk (#H, #W, C)
 
 
 class Above(NamedTuple):
