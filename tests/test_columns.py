@@ -10,9 +10,12 @@ from helpers import P_VALUE, chi_square
 from reference import spelled
 
 from darn import DarnError
+from darn.codec._ans import Ans
+from darn.codec._symbols import Reading, Writing
 from darn.data import Schema
 from darn.data._infer import infer
 from darn.data._number import Number, fit_number
+from darn.data._place import FARTHEST
 
 RNG = np.random.RandomState(0)
 N = 1200
@@ -39,6 +42,7 @@ COLUMNS = {
     "category, leading zeros": ([f"0{v}" for v in RNG.randint(100, 300, N)], ""),
     "category, of numbers": ([f"{v}" for v in RNG.randint(0, 300, N)], "category"),
     "id, always missing": ([""] * N, ""),
+    "id, a category that is always missing": (["?"] * N, "category"),
     "ordered category": ([str(v) for v in RNG.randint(0, 9, N)], ""),
     "ordered category, scale": (RNG.choice(["Low", "Medium", "High"], N), ""),
     "boolean": ([str(v) for v in RNG.randint(0, 2, N)], ""),
@@ -202,6 +206,51 @@ def test_every_number_has_a_density(name):
     assert (values >= 0).all()
     assert np.isfinite(column.log_density(words, values)).all()
     assert column.find(np.array(["pink", "nan", "inf", "1_0"], object)).tolist() == [-1] * 4
+
+
+def code(column, values, place):
+    """(places written and read again, length in nats)"""
+    ans, writing = Ans(), Writing()
+    column.code(writing, values, place)
+    beside, bits = writing.finish(ans)
+    back = column.code(Reading(Ans.from_bytes(ans.to_bytes()), beside), values)
+    return back, bits * np.log(2)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_places_come_back_at_the_length_that_the_density_says(name):
+    """In whole numbers, so that it is the same on every machine, and all but the same as in floats."""
+    column = column_of(name)[0].columns[0]
+    drawn = column._pieces.draw(RNG.randint(0, column.n, 4000), RNG)
+    drawn = drawn[np.abs(drawn) < FARTHEST]
+    values = column._pieces.owner[column._pieces.find(drawn)]
+    back, nats = code(column, values, drawn.astype(np.int64))
+    np.testing.assert_array_equal(back, drawn)
+    # Beyond the range, half-lives are counted instead of steps: a nat or so for each of these.
+    beyond = np.sum((drawn < column.starts[0]) | (drawn > column.ends[-1]))
+    assert nats == pytest.approx(-column._pieces.log_p(drawn).sum(), rel=1e-4, abs=3 * beyond + 0.5)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_any_place_of_a_cell_can_be_coded(name):
+    """Far beyond the range, in gaps, at the edges of all pieces."""
+    column = column_of(name)[0].columns[0]
+    edges = np.array([*column.starts, *column.ends, *(i for i, _ in column.common), 0])
+    i = np.unique(np.concatenate([*(edges + d for d in (-1, 0, 1)), [-FARTHEST, FARTHEST, -(10**9), 12345678901]]))
+    values = column._pieces.owner[column._pieces.find(i.astype(float))]
+    np.testing.assert_array_equal(code(column, values, i)[0], i)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_is_written_with_the_digits_of_the_table(name):
+    """All digits of a float, and exponents, are beyond what a column keeps."""
+    schema, cells = column_of(name)
+    column, words = schema.columns[0], cells[cells[:, 0] != "?", 0]
+    texts = column.texts(None, column.place(words, column.find(words)))
+    if not any(w in name for w in ("all digits", "exponents", "large")):
+        assert texts == [w.replace("-0.00", "0.00") if not float(w) else w for w in words]
+    else:
+        np.testing.assert_allclose([float(t) for t in texts], [float(w) for w in words], atol=column.length)
 
 
 def test_frequent_numbers_keep_their_frequencies():

@@ -35,9 +35,9 @@ def compress(args) -> None:
     held: list = []  # the first rows, to measure the cost of rounding
 
     def watched():
-        for part in given.bits():
+        for part in given.bits() if given.blocks is None else given.blocks():
             if not held:
-                held.append(part[:512])
+                held.append((part if given.blocks is None else part[0])[:512])
             yield part
 
     began = time.monotonic()
@@ -46,7 +46,8 @@ def compress(args) -> None:
         tqdm(total=given.rows, desc="compressing", unit=" rows", disable=True if args.quiet else None) as bar,
     ):
         mask = unit_mask(given.notes)
-        found = rows.write(f, watched(), given.rows, notes=given.notes, model=inside, mask=mask, progress=bar.update)
+        how = {"notes": given.notes, "model": inside, "mask": mask, "rest": given.cells, "progress": bar.update}
+        found = rows.write(f, watched(), given.rows, **how)
     seconds = time.monotonic() - began
     cost = codec.rounding_cost(made, rows.twin, held[0]) if held else 0.0
     facts = {
@@ -113,18 +114,18 @@ def decompress(args) -> None:
                 f"{source} does not contain its model: give the model first, as in "
                 f"`darn decompress RUN {source} {target}`"
             )
-        check_restore(target, head.notes, head.rows, head.n_x, schema)
+        cells = check_restore(target, head.notes, head.rows, head.n_x, schema)
         if args.keep_going and "images" in head.notes:
             raise DarnError("--keep-going is for tables: an image cannot be restored without all of its rows")
         lost = 0
         with tqdm(total=head.rows, desc="decompressing", unit=" rows", disable=True if args.quiet else None) as bar:
-            options = {"mask": unit_mask(head.notes), "keep_going": args.keep_going}
+            options = {"mask": unit_mask(head.notes), "rest": cells, "keep_going": args.keep_going}
             rows, start = codec.RowCodec(made), f.tell()
             if args.keep_going:  # how many rows are left is known at the end only: once to count, once to write
                 lost = head.rows - sum(len(x) for _, x in rows.read(f, head, **options))
                 f.seek(start)
             blocks = rows.read(f, head, progress=bar.update, **options)
-            restore(target, blocks, head.rows - lost, head.n_x, head.notes, columns, schema)
+            restore(target, blocks, head.rows - lost, head.n_x, head.notes, columns)
     facts = {"rows": head.rows - lost, "lost": lost, "columns": head.n_x, "out": target}
     left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
     _say_beside(args, target, facts, f"{head.rows - lost:,} rows of {head.n_x} in {target}{left_out}")

@@ -76,6 +76,63 @@ def _pop(s, words, pos, bits, a, frequency, length):
     return s, pos, cost
 
 
+@_compiled
+def _push_ranges(s, words, pos, start, frequency):
+    cost = 0.0
+    for i in range(start.size - 1, -1, -1):
+        f = frequency[i]
+        cost += BITS - np.log2(np.float64(f))
+        if s >= f << np.uint64(64 - BITS):
+            words[pos] = np.uint32(s & np.uint64(0xFFFFFFFF))
+            pos += 1
+            s >>= np.uint64(32)
+        q = s // f
+        s = (q << np.uint64(BITS)) + (s - q * f) + start[i]
+    return s, pos, cost
+
+
+@_compiled
+def _pop_symbols(s, words, pos, out, which, start, frequency, first, sure):
+    for i in range(out.size):
+        t = which[i]
+        if sure[t] >= 0:
+            out[i] = sure[t]
+            continue
+        low = s & np.uint64(_ONE - 1)
+        a, b = first[t], first[t + 1]  # the last entry that starts at `low` or before is in a..b-1
+        while b - a > 1:
+            middle = (a + b) // 2
+            if start[middle] <= low:
+                a = middle
+            else:
+                b = middle
+        out[i] = a - first[t]
+        s = frequency[a] * (s >> np.uint64(BITS)) + (low - start[a])
+        if s < np.uint64(_LEAST):
+            if pos == 0:
+                return s, -1
+            pos -= 1
+            s = (s << np.uint64(32)) | np.uint64(words[pos])
+    return s, pos
+
+
+@_compiled
+def _pop_below(s, words, pos, out, n):
+    for i in range(out.size):
+        low, most = s & np.uint64(_ONE - 1), np.uint64(n[i])
+        k = ((low + np.uint64(1)) * most - np.uint64(1)) >> np.uint64(BITS)
+        start = (k << np.uint64(BITS)) // most
+        f = ((k + np.uint64(1)) << np.uint64(BITS)) // most - start
+        out[i] = np.int64(k)
+        s = f * (s >> np.uint64(BITS)) + (low - start)
+        if s < np.uint64(_LEAST):
+            if pos == 0:
+                return s, -1
+            pos -= 1
+            s = (s << np.uint64(32)) | np.uint64(words[pos])
+    return s, pos
+
+
 class Empty(Exception):
     """The stack has fewer bits than a pop needs."""
 
@@ -89,9 +146,7 @@ class Ans:
     def push(self, bits: np.ndarray, logits: np.ndarray) -> float:
         """Pushes the bits, so that `pop` returns them in the same order; returns their length in bits."""
         bits, a = np.ascontiguousarray(bits, np.uint8).reshape(-1), np.ascontiguousarray(logits).reshape(-1)
-        room = self._count + bits.size  # a symbol emits at most one word
-        if room > self._words.size:
-            self._words = np.concatenate([self._words[: self._count], np.zeros(2 * room - self._count, np.uint32)])
+        self._make_room(bits.size)
         s, count, cost = _push(self._state, self._words, self._count, bits, a, FREQUENCY, LENGTH)
         self._state, self._count = np.uint64(s), int(count)
         return cost
@@ -105,6 +160,40 @@ class Ans:
             raise Empty
         self._state, self._count = np.uint64(s), int(count)
         return bits, cost
+
+    def _make_room(self, symbols: int) -> None:
+        room = self._count + symbols  # a symbol emits at most one word
+        if room > self._words.size:
+            self._words = np.concatenate([self._words[: self._count], np.zeros(2 * room - self._count, np.uint32)])
+
+    # Symbols of any alphabet: each is a range of `frequency` out of 2^BITS, none of them all.
+
+    def push_ranges(self, start: np.ndarray, frequency: np.ndarray) -> float:
+        """Pushes symbols by their ranges, so that they are popped in the same order; returns their length in bits."""
+        self._make_room(start.size)
+        s, count, cost = _push_ranges(self._state, self._words, self._count, start, frequency)
+        self._state, self._count = np.uint64(s), int(count)
+        return cost
+
+    def pop_symbols(self, which, start, frequency, first, sure) -> np.ndarray:
+        """Pops a symbol of each table `which`; see `darn.symbols.Tables`."""
+        out, which = np.empty(len(which), np.int64), np.ascontiguousarray(which, np.int64)
+        return self._popped(out, *_pop_symbols(*self._at, out, which, start, frequency, first, sure))
+
+    def pop_below(self, n: np.ndarray) -> np.ndarray:
+        """Pops whole numbers below n, from 2 to 2^16 each, all as likely."""
+        out = np.empty(len(n), np.int64)
+        return self._popped(out, *_pop_below(*self._at, out, np.ascontiguousarray(n, np.int64)))
+
+    @property
+    def _at(self) -> tuple:
+        return self._state, self._words, self._count
+
+    def _popped(self, out: np.ndarray, state, count) -> np.ndarray:
+        if count < 0:
+            raise Empty
+        self._state, self._count = np.uint64(state), int(count)
+        return out
 
     @property
     def size(self) -> int:

@@ -40,6 +40,15 @@ class Date(AbstractColumn):
     def draw(self, values, rng):
         return [self._text(w) for w in self.seconds.draw(values, rng)]
 
+    def place(self, words, values):
+        return self.seconds.place(self._numbers(words), values)
+
+    def code(self, coder, values, place=None):
+        return self.seconds.code(coder, values, place)
+
+    def texts(self, values, place):
+        return [self._text(w) for w in self.seconds.texts(values, place)]
+
     def value_names(self):
         return ["..".join(map(self._text, name.split(".."))) for name in self.seconds.value_names()]
 

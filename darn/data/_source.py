@@ -16,9 +16,10 @@ import numpy as np
 
 from darn.data import _images
 from darn.data._arrays import map_array, read_stored, stored
+from darn.data._cells import CellCode, cell_notes
 from darn.data._check import check_bits, check_width, matrix
 from darn.data._load import names, open_rows
-from darn.data._notes import IMAGES
+from darn.data._notes import IMAGES, TableNotes, read_notes
 from darn.data._row_source import RowSource
 from darn.data._rows import Rows, pack
 from darn.data._schema import Schema
@@ -114,28 +115,13 @@ def _bit_words(table: Table) -> list[list[str]]:
 
 
 def _words(path: Path, schema: Schema, delimiter: str | None) -> RowSource:
-    what, lossy = str(path), [c.name for c in schema.columns if not c.exact]
-    if lossy:
-        raise DarnError(
-            f"the model does not determine the numbers, dates or texts in column {', '.join(map(repr, lossy))}, so "
-            "they could not be restored: train a model in which each is a category, or leave them out of the table "
-            f"(drop = {lossy[0]!r} in training)"
-        )
+    what = str(path)
     table = open_table_parts(path, what, delimiter)
-    wanted = set(schema.names)
-    if strange := [name for name in table.names if name not in wanted]:
-        raise DarnError(f"{what} has a column {strange[0]!r}, which the model was not trained with: leave it out")
-    encoded = lambda t: schema.encode(t.names, t.cells, what).bits  # noqa: E731
-
-    def words(t: Table) -> list:
-        x = encoded(t)
-        known = dict(zip(schema.names, zip(*schema.decode(x)))) if len(x) else dict.fromkeys(schema.names, ())
-        return [known[name] for name in t.names]
-
-    notes = table_notes(lambda: ((t, words(t)) for t in table.read()), table.layout) | {"columns": list(table.names)}
-    n = len(schema.units)
-    read = lambda: (Rows(pack(encoded(t)), n) for t in table.read() if len(t))  # noqa: E731
-    return RowSource(table.count(), n, read, {"table": notes}, f"cells {table.layout.described}")
+    notes = cell_notes(schema, table.read(), table.names, what) | {"layout": table.layout.to_json()}
+    code = CellCode(schema, read_notes({"table": notes}).table or TableNotes())
+    n, blocks = len(schema.units), lambda: code.blocks(table.read())
+    read = lambda: (Rows(pack(x), n) for x, _ in blocks())  # noqa: E731
+    return RowSource(table.count(), n, read, {"table": notes}, f"cells {table.layout.described}", code, blocks)
 
 
 def _from_stdin(n: int | None, shape, split, schema, delimiter) -> RowSource:
