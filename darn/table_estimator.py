@@ -38,7 +38,10 @@ class TableDARN(DensityMixin, BaseEstimator):
             or "nearest", the known text that is most like it.
         epochs: passes over the training rows; "auto" chooses them by the size of the table.
         validation_fraction: of the rows, held out to choose the best epoch.
-        n_samples: importance samples of a row, if its code cannot be summed over.
+        n_samples: importance samples of a row, if its code cannot be summed over; None for as many as `precision`
+            needs (100 in `complete`).
+        precision: of an estimated score, nats: a row gets as many samples as bring the variance of its log p down to
+            this.
         random_state: of the weights and of everything drawn.
         verbose: 1 prints what columns were taken for, and progress.
     """
@@ -50,7 +53,8 @@ class TableDARN(DensityMixin, BaseEstimator):
         unseen="error",
         epochs="auto",
         validation_fraction=0.1,
-        n_samples=100,
+        n_samples=None,
+        precision=0.01,
         random_state=None,
         verbose=0,
     ):
@@ -59,6 +63,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         self.epochs = epochs
         self.validation_fraction = validation_fraction
         self.n_samples = n_samples
+        self.precision = precision
         self.random_state = random_state
         self.verbose = verbose
 
@@ -112,8 +117,8 @@ class TableDARN(DensityMixin, BaseEstimator):
         check_is_fitted(self)
         form, cells = data.read_frame(X)
         rows = self.schema_.encode(form.names, cells, "the frame", unseen=self.unseen)
-        found = likelihood.evaluate(self.model_, rows.bits, n_samples=self.n_samples, repeats=1)
-        return found.log_p.astype(np.float64) + rows.log_density
+        how = {"precision": self.precision, "n_samples": self.n_samples}
+        return likelihood.row_by_row(self.model_, rows.bits, **how).astype(np.float64) + rows.log_density
 
     def score(self, X, y=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """The mean log-probability of the rows, in nats."""
@@ -155,7 +160,7 @@ class TableDARN(DensityMixin, BaseEstimator):
             return X
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         found = completion.complete(
-            self.model_, rows.bits[holed], rows.unknown[holed], seed=seed, n_samples=self.n_samples
+            self.model_, rows.bits[holed], rows.unknown[holed], seed=seed, n_samples=self.n_samples or 100
         )
         drawn = np.array(self.schema_.decode(found.x[:, 0], seed), object)
         place = [self.schema_.names.index(n) if n in self.schema_.names else 0 for n in form.names]

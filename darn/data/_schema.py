@@ -104,6 +104,16 @@ class Schema:
         bits, unknown, log_density = zip(*parts)
         return Encoded(np.concatenate(bits, 1), np.concatenate(unknown, 1), np.sum(log_density, axis=0))
 
+    def log_densities(self, names: Sequence[str], cells: np.ndarray) -> np.ndarray:
+        """(N, columns): log p(cell | its bits) of rows that `encode` takes, nats."""
+        out = np.zeros((len(cells), len(self.columns)))
+        for j, c in enumerate(self.columns):
+            if c.name in names:
+                words = stripped(cells[:, list(names).index(c.name)])
+                given = words != ""
+                out[given, j] = c.log_density(words[given], c.find(words[given]))
+        return out
+
     def decode(self, bits: np.ndarray, seed: int = 0) -> list[list[str]]:
         """Rows of texts, with the columns `names`; numbers are drawn within their cells."""
         rng = np.random.RandomState(seed)
