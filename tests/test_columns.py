@@ -12,7 +12,7 @@ from reference import spelled
 from darn import DarnError
 from darn.codec._ans import Ans
 from darn.codec._symbols import Reading, Writing
-from darn.data import Schema
+from darn.data import Columns, Schema, _text_table, open_rows
 from darn.data._infer import infer
 from darn.data._number import Number, fit_number
 from darn.data._place import FARTHEST
@@ -296,6 +296,23 @@ def test_wide_tables_have_bounded_units():
     schema = infer([f"c{i}" for i in range(150)], cells, None, "it")
     assert sum(schema.sizes) == 150 * 6
     assert np.all(schema.encode(schema.names, cells, "it").bits.sum(axis=1) <= 900)
+
+
+def test_unseen_texts_of_all_parts_are_named_together(tmp_path, monkeypatch):
+    """However the file is cut into parts, and with a list that does not grow with the file."""
+    monkeypatch.setattr(_text_table, "PART", 2000)
+    names, words = ["k", "v", "w"], np.array([["x", "a", "c"], ["y", "b", "d"]] * 10, object)
+    schema, path = infer(names, words, None, "it"), tmp_path / "t.csv"
+    rows = [["x", "a", "c"]] * 3000
+    rows[5], rows[1500], rows[2999] = ["early", "a", "c"], ["x", "middle", "c"], ["late", "a", ""]
+    path.write_text("k,v,w\n" + "\n".join(map(",".join, rows)) + "\n")
+    said = "'early', 'late' in column 'k'; 'middle' in column 'v'; a missing value in column 'w'"
+    with pytest.raises(DarnError, match=said):
+        open_rows(path, columns=Columns(schema=schema))
+    path.write_text("k,v,w\n" + "".join(f"{'long' * 99}{i},a,c\n" for i in range(3000)))
+    with pytest.raises(DarnError, match="at least 995 more") as e:
+        open_rows(path, columns=Columns(schema=schema))
+    assert len(str(e.value)) < 600
 
 
 def test_unseen_texts():

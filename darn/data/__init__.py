@@ -25,6 +25,7 @@ from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
 from darn.data._schema import UNSEEN as UNSEEN
 from darn.data._schema import Schema as Schema
+from darn.data._schema import encoded as encoded
 from darn.data._schema import is_missing as is_missing
 from darn.data._sheet import sheet as sheet
 from darn.data._sheet import square_shape as square_shape

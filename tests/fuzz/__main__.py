@@ -27,6 +27,7 @@ def targets(args):
     from fuzz.folders import Folders
     from fuzz.kills import WAYS, Kills
     from fuzz.models import Models
+    from fuzz.tables import Tables
 
     yield "models", args.models, Models
     yield "drn", args.drn, Compressed
@@ -35,6 +36,7 @@ def targets(args):
         yield f"reader {ending}", args.readers, lambda _, ending=ending: readers.Reader(ending)
     yield from ((f"kill {way}", args.kills, partial(Kills, way)) for way in WAYS)
     yield "trips of tables", args.tables, lambda _: trips.table
+    yield "tables", args.commands, Tables
     yield "trips of stacks", args.stacks, lambda _: trips.stack
     yield "bombs", len(readers.BOMBS), readers.Bombs
 
@@ -58,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--readers", type=int, default=300, help="files of each type that is read")
     parser.add_argument("--kills", type=int, default=50, help="trainings stopped in each way")
     parser.add_argument("--tables", type=int, default=1000, help="random tables, there and back")
+    parser.add_argument("--commands", type=int, default=100, help="random tables, through every command")
     parser.add_argument("--stacks", type=int, default=200, help="random stacks, with fifty sets of rows each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="targets whose name begins so")
