@@ -536,7 +536,7 @@ def test_sample(run, tmp_path, capsys):
     said = facts(
         capsys, "sample", run, "-n", 7, "--seed", 3, "--out", "d.csv", "--log-prob", "l.npy", "--hidden", "h.npz"
     )
-    assert said["mean_log_p"] == pytest.approx(np.load("l.npy").mean())
+    assert said["mean_log_joint"] == pytest.approx(np.load("l.npy").mean())
     assert np.load("h.npz")["h1"].shape == (7, 8)
     lines = (tmp_path / "d.csv").read_text().splitlines()
     assert lines[0].startswith("x1,x2,")

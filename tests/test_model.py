@@ -10,7 +10,7 @@ import pytest
 import reference
 from helpers import DEEP, MODELS, P_VALUE, chi_square, joint, make_model, number, split_code, states, table
 
-from darn import zoo
+from darn import DarnError, zoo
 from darn.config import Architecture
 from darn.inference import sampling
 from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture
@@ -73,7 +73,7 @@ def test_samples_carry_their_log_p(name):
     log_p, _ = table(name)
     found = drawn(name)
     x, h = number(found.x), number(np.concatenate([*found.h, np.zeros((N_SAMPLES, 0))], axis=1))
-    np.testing.assert_allclose(found.log_p, log_p[x, h], rtol=1e-5, atol=5e-5)
+    np.testing.assert_allclose(found.log_joint, log_p[x, h], rtol=1e-5, atol=5e-5)
 
 
 @pytest.mark.parametrize("name", ["1 linear, linear encoder", "2 skip, linear encoder | c", "3"])
@@ -141,7 +141,7 @@ def test_samples_depend_on_the_seed_and_not_on_the_chunk(name):
         np.testing.assert_array_equal(v, w)
         np.testing.assert_array_equal(v, p)
     assert np.any(whole.x != other.x)
-    assert whole.log_p is None
+    assert whole.log_joint is None
     np.testing.assert_array_equal(sampling.sample(model, 20, seed=1, context=rows(c, 20), chunk=7).x, whole.x[:20])
 
 
@@ -183,9 +183,11 @@ def test_nothing_asked_for_is_nothing(name):
     model, _ = make_model(name)
     none = sampling.sample(model, 0, log_prob=True)
     assert none.x.shape == (0, model.n_x)
-    assert none.log_p is not None
-    assert len(none.log_p) == 0
+    assert none.log_joint is not None
+    assert len(none.log_joint) == 0
     assert sampling.encode(model, np.zeros((0, model.n_x))).x.shape == (0, model.n_x)
+    with pytest.raises(DarnError, match="GiB of memory"):  # at once, not when memory is full
+        sampling.sample(model, 10**13)
 
 
 @pytest.mark.parametrize("visible", ["factorial", "linear", "nade", "eonade", "mixture"])

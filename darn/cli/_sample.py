@@ -51,7 +51,7 @@ def sample(args) -> None:
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=args.n, **BAR, desc="sampling"))
-        write_log_p = stack.enter_context(open_table(args.log_prob, args.n, ["log_p"])) if args.log_prob else None
+        write_log_p = stack.enter_context(open_table(args.log_prob, args.n, ["log_joint"])) if args.log_prob else None
         write_h = stack.enter_context(open_archive(args.hidden, args.n, layers)) if args.hidden else None
 
         def rows():
@@ -59,8 +59,8 @@ def sample(args) -> None:
             done = 0
             for part in drawn(args.n, progress=bar.update):
                 if write_log_p is not None:
-                    write_log_p(part.log_p)
-                    log_p.add(part.log_p)
+                    write_log_p(part.log_joint)
+                    log_p.add(part.log_joint)
                 if write_h is not None:
                     write_h(part.h)
                 if args.sparse:
@@ -87,7 +87,7 @@ def sample(args) -> None:
         found = facts["copies"] = copies.found()
         lines += [synthetic.sentence(found)] if found else []
     if args.log_prob:
-        facts["mean_log_p"] = float(log_p.mean) if args.n else None
+        facts["mean_log_joint"] = float(log_p.mean) if args.n else None
     if args.sparse:
         each = max(args.n, 1)
         facts |= {"samples_per_s": args.n / seconds, "additions": additions / each, "active": active / each}

@@ -1,5 +1,6 @@
 """Exact, independent samples by ancestral sampling; codes and reconstructions."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.batching import chunks, join, map_rows, row_keys, rows_within, stream_rows
+from darn.errors import InputError
 from darn.model import Stack
 
 CHUNK = 1000  # rows drawn in one program
@@ -20,7 +22,7 @@ class Samples(NamedTuple):
 
     x: np.ndarray  # (N, n_x) uint8
     h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8; h[0] is h^(1)
-    log_p: np.ndarray | None  # (N,) nats
+    log_joint: np.ndarray | None  # (N,) log p(x, h), nats; log p(x) of a model without hidden layers
 
 
 class Code(NamedTuple):
@@ -45,8 +47,8 @@ def as_floats(tree):
 def _draw(model, seed, start, size, h, context, with_log_p):
     def one(key, h, context):
         x, h = model.sample(context, key=key, h=as_floats(h))
-        log_p = model.log_p(x, h, context) if with_log_p else None
-        return Samples(as_bits(x), as_bits(h), log_p)
+        log_joint = model.log_p(x, h, context) if with_log_p else None
+        return Samples(as_bits(x), as_bits(h), log_joint)
 
     return jax.vmap(one)(row_keys(jax.random.key(seed), start, size), h, context)
 
@@ -61,7 +63,7 @@ def sample(
     log_prob: bool = False,
     chunk: int = CHUNK,
 ) -> Samples:
-    """Draws n rows from the model.
+    """Draws n rows from the model, which must fit into memory; `sample_parts` draws any number.
 
     Args:
         model: any stack.
@@ -74,7 +76,16 @@ def sample(
 
     Returns:
         The rows and their hidden layers.
+
+    Raises:
+        InputError: if so many rows cannot fit into memory.
     """
+    size, memory = n * (model.n_x + sum(model.n_h)), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise InputError(
+            f"{n:,} rows of this model take {size >> 30:,} GiB, and this machine has {memory >> 30:,} GiB of memory: "
+            "draw fewer, or part by part (`sample_parts`)"
+        )
     given = [(tuple(h), context)] if h or context is not None else None
     return join(list(sample_parts(model, n, given, seed=seed, log_prob=log_prob, chunk=chunk)))
 
