@@ -1,5 +1,6 @@
 """Laws of `darn compress`, `decompress` and `inspect`: whatever goes in comes out, or one sentence says why not."""
 
+import dataclasses
 import io
 import json
 import os
@@ -219,6 +220,28 @@ def test_a_model_that_travels_inside(tmp_path, capsys, monkeypatch):
     assert codec.inspect((tmp_path / "x.drn").read_bytes()).model == said["model_bytes"]
     ok(capsys, "decompress", tmp_path / "x.drn", tmp_path / "y.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x)
+
+
+def test_a_table_and_its_model_in_one_file(tmp_path, capsys, monkeypatch):
+    """The schema travels with the weights; one that does not fit these is refused."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(two_part, "STEPS", 20)
+    monkeypatch.setattr(two_part, "GRIDS", (3,))
+    monkeypatch.setattr(two_part, "candidates", lambda n: {"few": Architecture(n_h=(), visible="factorial")})
+    rows = [f'{i * i % 97},{"ab"[i % 2]},"n, {i}",{i / 7:.3f}' for i in range(120)]
+    Path("t.csv").write_text("n,k,id,x\n" + "\n".join(rows) + "\n")
+    said = json.loads(ok(capsys, "compress", "--train", "t.csv", "t.drn", "--json", "--quiet"))
+    assert said["general_compressor"][1] < len(Path("t.csv").read_bytes())
+    ok(capsys, "decompress", "t.drn", "back.csv", "--quiet")
+    assert Path("back.csv").read_bytes() == Path("t.csv").read_bytes()
+    with open("t.drn", "rb") as f:
+        head = codec.read_head(f)
+        rest = f.read()
+    for change in ([], [5], head.notes["table"]["inside"][:1], None):
+        notes = {"table": head.notes["table"] | {"inside": change}}
+        Path("f.drn").write_bytes(dataclasses.replace(head, notes=notes).to_bytes() + rest)
+        refused(capsys, "decompress", "f.drn", "x.csv", "--quiet")
+        assert not Path("x.csv").exists()
 
 
 def test_refusals_leave_nothing(run, tmp_path, capsys):

@@ -72,19 +72,27 @@ def compress(args) -> None:
 
 def _trained(args, source: str):
     """A model trained for these rows, its bytes, the rows, and facts to report about it."""
-    from darn.data import open_source
+    import numpy as np
+
+    from darn.data import open_source, own_schema
     from darn.runs import two_part
 
-    given = open_source(source, None, None, args.split, None, args.delimiter)
+    schema = own_schema(source, args.delimiter) if args.split is None else None
+    given = open_source(source, None, None, args.split, schema, args.delimiter)
     if not given.rows:
         raise DarnError(f"{source} has no rows to train on")
+    plain = (np.packbits(part, axis=1).tobytes() for part in given.bits())
+    groups = None
+    if schema is not None:
+        given.notes["table"]["inside"] = schema.to_json()
+        groups, plain = schema.groups, iter([Path(source).read_bytes()])
     some = two_part.sample_of(given.bits(), given.rows, given.n)
-    found = two_part.train_for(some, given.rows, progress=not args.quiet and sys.stderr.isatty())
+    found = two_part.train_for(some, given.rows, groups=groups, progress=not args.quiet and sys.stderr.isatty())
     extra = {
         "trained": found.name,
         "grid": found.grid,
         "candidates": found.tried,
-        "general_compressor": two_part.general(given.bits()),
+        "general_compressor": two_part.general(plain),
     }
     return found.model, found.inside, given, extra
 
@@ -96,7 +104,7 @@ def decompress(args) -> None:
     from tqdm import tqdm
 
     from darn import codec
-    from darn.data import check_restore, restore, unit_mask
+    from darn.data import Schema, check_restore, read_notes, restore, unit_mask
     from darn.runs.folder import load
 
     with _open(source) as f:
@@ -108,7 +116,9 @@ def decompress(args) -> None:
         elif head.model:
             from darn.runs.two_part import unpack
 
-            made = unpack(head.model)
+            made, table = unpack(head.model), read_notes(head.notes).table
+            if table is not None and table.inside is not None:
+                schema = Schema.from_json(table.inside)
         else:
             raise DarnError(
                 f"{source} does not contain its model: give the model first, as in "

@@ -3,16 +3,13 @@
 What is to be read first must be pushed last. So the writer keeps what it is given, and pushes it in reverse at the end.
 """
 
-import bz2
-import lzma
-import zlib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from darn.codec._ans import BITS, Ans
-from darn.codec._bytes import MalformedError, Reader, varint
+from darn.codec._bytes import MalformedError, Reader, pack, unpack, varint
 from darn.errors import InputError
 from darn.symbols import TOTAL, Tables
 
@@ -20,36 +17,6 @@ MAX_TEXTS = 32 << 20  # bytes of texts of a block, before compression
 DIGIT = 16  # bits of a whole number that are coded at once
 _ONE = 1 << BITS
 assert TOTAL == BITS
-# (compress, a stream that decompresses at most a given number of bytes)
-_PACKERS = (
-    (zlib.compress, zlib.decompressobj),
-    (bz2.compress, bz2.BZ2Decompressor),
-    (lzma.compress, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=64 << 20)),
-)
-
-
-def pack(data: bytes) -> bytes:
-    """The bytes, compressed by the general-purpose compressor that makes them shortest."""
-    tag, packed = min(((i, pack(data)) for i, (pack, _) in enumerate(_PACKERS)), key=lambda v: len(v[1]))
-    return bytes([tag]) + packed
-
-
-def unpack(data: bytes, most: int) -> bytes:
-    """What `pack` was given, and never more than `most` bytes in memory.
-
-    Raises:
-        MalformedError: if the bytes are not such, or too many.
-    """
-    try:
-        stream: Any = _PACKERS[data[0]][1]()
-        out = stream.decompress(data[1:], most + 1)
-    except (IndexError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as e:
-        raise MalformedError(f"compressed bytes cannot be read: {e}") from e
-    if len(out) > most:
-        raise MalformedError(f"they are longer than {most} bytes")
-    if not stream.eof or stream.unused_data:
-        raise MalformedError("they are truncated, or have extra bytes after their end")
-    return out
 
 
 class Writing:

@@ -19,7 +19,7 @@ from darn.data._column import AbstractColumn, Aside
 from darn.data._notes import MOST_BLANKS, TableNotes
 from darn.data._schema import Schema, check_unique, stripped
 from darn.data._table import Table
-from darn.errors import DarnError
+from darn.errors import DarnError, FormatError
 from darn.symbols import Coder, Tables
 
 MAX_CELLS = 1 << 23  # rows times units and columns of a block
@@ -137,6 +137,8 @@ class CellCode:
             if c is None or isinstance(c, Aside):
                 continue
             values[j] = c.from_bits(x[:, self._units[c.name][1]]) if c.size else 0
+            if values[j].max(initial=0) >= c.n + c.optional:
+                raise FormatError("the rows are none of the model's table: the file or the model is not genuine")
             given = values[j] < c.n
             known = None
             if item is not None:

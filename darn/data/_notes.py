@@ -33,6 +33,7 @@ class TableNotes:
     tail: str = ""
     columns: tuple[str, ...] | None = None
     schema: str | None = None  # identifies the schema of the model
+    inside: list[Any] | None = None  # this schema, if the model is inside the file
 
     def fits(self, rows: int, n: int, schema: Schema | None) -> bool:
         """Whether the notes can be of this many rows of a model."""
@@ -48,6 +49,7 @@ class TableNotes:
             and (self.columns is None) == (schema is None)
             and len(set(names)) == len(names)
             and (schema is None or (set(schema.modelled) <= set(names) and not self.lines))
+            and (schema is None or sum(schema.sizes) == n)
         )
 
 

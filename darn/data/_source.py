@@ -18,12 +18,14 @@ from darn.data import _images
 from darn.data._arrays import map_array, read_stored, stored
 from darn.data._cells import CellCode, cell_notes
 from darn.data._check import check_bits, check_width, matrix
+from darn.data._infer import infer
+from darn.data._labels import plain
 from darn.data._load import names, open_rows
 from darn.data._notes import IMAGES, TableNotes, read_notes
 from darn.data._row_source import RowSource
 from darn.data._rows import Rows, pack
-from darn.data._schema import Schema
-from darn.data._table import PARQUET, Table, is_table, open_table_parts
+from darn.data._schema import Schema, check_unique
+from darn.data._table import PARQUET, Table, is_table, open_table_parts, read_table
 from darn.data._table_notes import BITS, pack_notes, table_notes
 from darn.data._text_table import open_text_parts
 from darn.data._tiles import cut, n_tiles
@@ -70,6 +72,17 @@ def open_source(
         if schema is not None:
             raise DarnError(f"{path} is not a table, but the model is over one: give a .csv or .parquet file")
     return open_rows(path, n=n, split=split)
+
+
+def own_schema(path: str, delimiter: str | None = None) -> Schema | None:
+    """The schema of a table by its own rows; None for a table of 0 and 1, and for what is no table."""
+    if path in names() or not is_table(path) or not Path(path).is_file():
+        return None
+    table = read_table(path, delimiter=delimiter)
+    if all(plain(cell) in BITS for cell in set(table.cells.ravel().tolist())):
+        return None
+    check_unique(table.names, path)
+    return infer(table.names, table.cells, None, path)
 
 
 def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | None) -> RowSource:

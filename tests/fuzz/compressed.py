@@ -169,5 +169,5 @@ class Compressed:
             return bytes([tag]) + pack[tag](bytes(1 << 27) if rng.random() < 0.3 else rng.bytes(50))
         if rng.random() < 0.5:
             return damaged(rng, carried)
-        plain = two_part._decompress(carried[0], carried[1:])
+        plain = codec.unpack(carried, codec.MAX_MODEL)
         return carried[:1] + pack[carried[0]](damaged(rng, plain))
