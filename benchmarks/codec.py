@@ -5,6 +5,8 @@
     python -m benchmarks.codec trips [--stacks 200 --sets 50]
     python -m benchmarks.codec memory                       peak memory for 10 MB and 100 MB of input
     python -m benchmarks.codec exchange MINE [OTHER]        compresses into MINE, reads what another machine made
+    python -m benchmarks.codec frontier MODEL --rows N --out FOLDER [--read OTHER.drn]
+        a large model's first N test rows: bytes, speed of both ways, and what another machine made of them
 
 Each writes results/bench/codec-NAME.json.
 """
@@ -206,7 +208,7 @@ def random_stack(seed: int):
     from darn.zoo import build
 
     rng = np.random.default_rng(seed)
-    kinds = ("factorial", "linear", "nade")
+    kinds = ("factorial", "linear", "nade", "eonade")
     depth = int(rng.choice([0, 1, 1, 2, 3]))
     arch = Architecture(
         n_h=tuple(int(v) for v in rng.integers(1, 12, depth)),
@@ -217,6 +219,7 @@ def random_stack(seed: int):
         encoder=str(rng.choice(kinds)),
         skip=bool(rng.random() < 0.5),
         n_nade=tuple(int(v) for v in rng.integers(1, 7, rng.integers(1, 3))),
+        n_orderings=int(rng.integers(1, 5)),
     )
     n_x, scale = int(rng.integers(1, 40)), float(rng.choice([0.1, 1.0, 5.0]))
     weights, rest = eqx.partition(build(arch, n_x, key=jax.random.key(0)), eqx.is_inexact_array)
@@ -235,7 +238,9 @@ def random_rows(rng: np.random.Generator, codec_, n_x: int) -> np.ndarray:
     x = (rng.random((rows, n_x)) < rng.random()).astype(np.uint8)
     if kind == 2 and rows:  # each unit at its less probable value, some code being given
         h = tuple((rng.random((rows, n)) < 0.5).astype(np.uint8) for n in codec_.twin.n_h)
-        x = codec_.evaluate.walk("p", 0, rows, None, h, lambda _, a: (a <= 0).astype(np.uint8))
+        sequences = codec_.evaluate.sequences.get(("p", 0))
+        orders = None if sequences is None else rng.integers(0, len(sequences), rows)
+        x = codec_.evaluate.walk("p", 0, rows, None, h, lambda _, a: (a <= 0).astype(np.uint8), orders)
     return x
 
 
@@ -328,6 +333,67 @@ def exchange(args) -> dict:
     return facts
 
 
+# ---------------------------------------------------------------- large models
+
+
+def frontier(args) -> dict:
+    """Test rows compressed and restored, and another machine's file of them read. The file stays beside the record."""
+    from darn import codec
+    from darn.runs import folder
+
+    run = folder.load(args.model)
+    rows = run.rows()
+    x = rows.take(slice(0, min(args.rows, len(rows)))).unpack()
+    rowwise = codec.RowCodec(run.model)
+    seconds: dict[str, list[float]] = {"encode": [], "decode": []}
+
+    def timed(way: str, f, *given):
+        start = time.perf_counter()
+        found = f(run.model, *given)
+        seconds[way].append(time.perf_counter() - start)
+        print(f"{way}: {seconds[way][-1]:.1f} s", file=sys.stderr, flush=True)
+        return found
+
+    path = args.out / f"{Path(args.model).stem}-{device_name()}.drn"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data, whole = b"", True
+    for _ in range(1 + args.repeats):  # the first round compiles
+        data = timed("encode", codec.compress, x)
+        path.write_bytes(data)
+        whole &= args.write_only or bool(np.array_equal(timed("decode", codec.decompress, data), x))
+    found = codec.inspect(data)
+    facts = {
+        "model": args.model,
+        "rows": len(x),
+        "columns": x.shape[1],
+        "file": path.name,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "bits_per_dim": 8 * len(data) / x.size,
+        "nats_a_row": 8 * len(data) * np.log(2) / len(x),
+        "nats_a_row_of_the_path": found.ideal * np.log(2) / len(x),
+        "overhead_bytes": found.overhead / 8,
+        "rows_without_bits_back": found.first,
+        "rows_come_back": "not tried" if args.write_only else whole,
+        "seconds": seconds,
+        "rows_a_second": {k: len(x) / min(v) for k, v in seconds.items() if v},
+    }
+    if args.cost:
+        facts["rounding_cost_nats_a_row"] = codec.rounding_cost(run.model, rowwise.twin, x[: args.cost])
+    if args.read:
+        other, start = args.read.read_bytes(), time.perf_counter()
+        there = codec.decompress(run.model, other)
+        facts["other"] = {
+            "file": args.read.name,
+            "rows": len(there),
+            "sha256": hashlib.sha256(other).hexdigest(),
+            "same_bytes": other == data,
+            "rows_come_back": bool(np.array_equal(there, rows.take(slice(0, len(there))).unpack())),
+            "seconds": time.perf_counter() - start,
+        }
+    return facts
+
+
 def main(argv: list[str] | None = None) -> dict:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser("python -m benchmarks.codec", description=__doc__)
@@ -354,15 +420,33 @@ def main(argv: list[str] | None = None) -> dict:
     p.add_argument("other", type=Path, nargs="?")
     p.add_argument("--model", default=model)
     p.add_argument("--rows", type=int, default=1000)
+    p = commands.add_parser("frontier")
+    p.add_argument("model")
+    p.add_argument("--rows", type=int, default=10_000)
+    p.add_argument("--repeats", type=int, default=0, help="rounds after the first, which compiles")
+    p.add_argument("--read", type=Path, help="a file of the same rows from another machine")
+    p.add_argument("--write-only", action="store_true", help="without restoring the rows")
+    p.add_argument("--cost", type=int, default=0, help="rows to measure the cost of rounding on")
     for p in commands.choices.values():
         p.add_argument("--out", type=Path)
     args = parser.parse_args(argv)
     record = environment(" ".join(["python -m benchmarks.codec", *argv]), 0)
-    ways = {"sizes": sizes, "coders": coders, "trips": trips, "memory": memory, "exchange": exchange}
+    results = ROOT / "results" / "bench"
+    if args.name == "frontier":  # a folder, since it keeps a file
+        args.out = args.out or results
+    ways = {
+        "sizes": sizes,
+        "coders": coders,
+        "trips": trips,
+        "memory": memory,
+        "exchange": exchange,
+        "frontier": frontier,
+    }
     record |= ways[args.name](args)
-    own = {"sizes": lambda: f"-{Path(args.model).stem}", "exchange": lambda: f"-{device_name()}"}
-    own = own.get(args.name, str)()
-    out = args.out or ROOT / "results" / "bench" / f"codec-{args.name}{own}.json"
+    own = {"exchange": lambda: f"-{device_name()}"}
+    own |= {"sizes": lambda: f"-{Path(args.model).stem}", "frontier": lambda: f"-{device_name()}"}
+    name = f"codec-{args.name}{own.get(args.name, str)()}.json"
+    out = args.out / name if args.name == "frontier" else args.out or results / name
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps({k: v for k, v in record.items() if k not in ("versions", "threads", "device")}, indent=1))

@@ -9,6 +9,8 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from darn.layers import symmetries
+
 HERE = Path(__file__).parent
 GREY, TEAL, ORANGE = "#808782", "#118c85", "#ce6c34"  # seen on light paper and on dark
 STYLE = {
@@ -113,8 +115,30 @@ def one_row() -> None:
     save(figure, "one_row")
 
 
+def orders() -> None:
+    """What one pixel of an image knows in each of the eight orders."""
+    side, row, column = 7, 2, 4
+    figure, axes = plt.subplots(2, 4, figsize=(6.4, 3.4))
+    for k, (places, one) in enumerate(zip(symmetries((side, side, 1)), axes.flat)):
+        when = np.argsort(places).reshape(side, side)  # the step at which each pixel is drawn
+        known = when < when[row, column]
+        for (i, j), here in np.ndenumerate(known):
+            own = (i, j) == (row, column)
+            fill = ORANGE if own else TEAL if here else "none"
+            one.add_patch(plt.Rectangle((j, side - 1 - i), 1, 1, fc=fill, ec=GREY, lw=0.6, alpha=1 if own else 0.75))
+        first, second = (divmod(int(places[t]), side) for t in (0, 1))
+        (y0, x0), (y1, x1) = ((side - 0.5 - i, j + 0.5) for i, j in (first, second))
+        reach = {"arrowstyle": "->", "color": "#404642", "lw": 1.4}
+        one.annotate("", (x0 + 2.4 * (x1 - x0), y0 + 2.4 * (y1 - y0)), (x0, y0), arrowprops=reach)
+        one.set(xlim=(0, side), ylim=(0, side), aspect="equal", title=f"order {k + 1}")
+        one.title.set_fontsize(9)
+        one.axis("off")
+    save(figure, "orders")
+
+
 if __name__ == "__main__":
     with plt.rc_context(STYLE):
         one_unit()
         bench()
         one_row()
+        orders()

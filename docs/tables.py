@@ -4,21 +4,24 @@ import re
 from pathlib import Path
 
 from darn.files import atomic
-from darn.paper import atari, bench
+from darn.paper import atari, bench, published
 from darn.paper.claims import claims
 from darn.paper.results import read_all
 from darn.paper.tables import as_markdown, markdown, times
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "docs/results.md")
+DOCUMENTS = ("README.md", "docs/results.md", "docs/convolutions.md")
 _BLOCK = re.compile(r"(<!-- results: ([\w ]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
 def _block(what: str, found: dict[str, dict], results: Path) -> str:
-    """A table with all its rows, only `ours` or only its `times`; or `atari`, `codec`, `speed`, `claims`."""
+    """A table with all its rows, only `ours` or only its `times`; or `atari`, `published`, `codec`, `speed`,
+    `claims`."""
     name, _, some = what.partition(" ")
     if name == "atari":
         return as_markdown(*atari.table(found))
+    if name == "published":
+        return as_markdown(*published.table(found))
     if name in bench.TABLES:
         return as_markdown(*bench.TABLES[name](results))
     if name == "claims":

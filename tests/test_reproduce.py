@@ -94,7 +94,7 @@ def test_every_panel_of_a_figure_that_is_stored_has_its_picture():
             assert {"command", "commit", "versions", "device"} <= set(facts)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("name", docs.DOCUMENTS)
 def test_documents_show_what_the_results_say(name):
     text = (ROOT / name).read_text()
     assert "<!-- results: " in text

@@ -87,11 +87,14 @@ def _evaluate_rbm(args, stored: dict | None) -> None:
 
 def _quick(args) -> dict | None:
     """Sets the options of a quick evaluation; the figure stored with a committed model, if there is one."""
-    from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES, quick_of
+    from darn.paper.results import quick_of
+    from darn.paper.rows import QUICK
 
     stored = quick_of(args.model)
-    args.every, args.samples, args.repeats, args.precision = QUICK_EVERY, QUICK_SAMPLES, 1, None
+    args.every, args.samples = QUICK
+    args.repeats, args.precision = 1, None
     if stored:
+        args.every, args.samples = stored["every"], stored["n_samples"] or args.samples
         args.seed = stored["seed"]
         if args.method == "auto":
             args.method = "importance" if stored["n_samples"] else "exact"
@@ -162,7 +165,9 @@ def register(add: Commands) -> None:
     add_unseen(p)
     add_precision(p, repeats=10)
     p.add_argument(
-        "--quick", action="store_true", help="every 10th row, 1,000 samples, the stored seed: minutes on a CPU"
+        "--quick",
+        action="store_true",
+        help="like the stored figure, usually every 10th row with 1,000 samples",
     )
     p.add_argument("--every", type=int, default=1, metavar="K", help="score every K-th row only (default 1)")
     p.add_argument(

@@ -21,24 +21,26 @@ _ONE, _LEAST = 1 << BITS, 1 << 32
 _SIDE = REACH << STEP_BITS
 
 
-def _compiled(f):
+def compiled(f):
+    """Compiled by numba."""
     try:
         return numba.njit(nogil=True, cache=True)(f)
     except RuntimeError:  # no folder to cache the compiled code in: compile in every process
         return numba.njit(nogil=True)(f)
 
 
-@_compiled
-def _index(a):
+@compiled
+def index_of(a):
+    """The place of a logit in the tables."""
     i = np.floor(np.float64(a) * (1 << STEP_BITS) + 0.5)  # exact: the factor is a power of two
     return np.int64(min(max(i, -_SIDE), _SIDE)) + _SIDE
 
 
-@_compiled
+@compiled
 def _push(s, words, pos, bits, a, frequency, length):
     cost = 0.0
     for i in range(bits.size - 1, -1, -1):
-        k = _index(a[i])
+        k = index_of(a[i])
         f, start = np.uint64(frequency[k]), np.uint64(0)
         if bits[i]:
             cost += length[1, k]
@@ -54,11 +56,11 @@ def _push(s, words, pos, bits, a, frequency, length):
     return s, pos, cost
 
 
-@_compiled
+@compiled
 def _pop(s, words, pos, bits, a, frequency, length):
     cost = 0.0
     for i in range(bits.size):
-        k = _index(a[i])
+        k = index_of(a[i])
         f, low = np.uint64(frequency[k]), s & np.uint64(_ONE - 1)
         bit = low < f
         bits[i] = bit
@@ -76,7 +78,41 @@ def _pop(s, words, pos, bits, a, frequency, length):
     return s, pos, cost
 
 
-@_compiled
+@compiled
+def _push_choices(s, words, pos, chosen, shares):
+    if shares.shape[1] == 1:  # no choice, and 2^64 would not fit into a word
+        return s, pos
+    for i in range(chosen.size - 1, -1, -1):
+        f, start = np.uint64(shares[i, chosen[i]]), np.uint64(0)
+        for k in range(chosen[i]):
+            start += np.uint64(shares[i, k])
+        if s >= f << np.uint64(64 - BITS):
+            words[pos] = np.uint32(s & np.uint64(0xFFFFFFFF))
+            pos += 1
+            s >>= np.uint64(32)
+        q = s // f
+        s = (q << np.uint64(BITS)) + (s - q * f) + start
+    return s, pos
+
+
+@compiled
+def _pop_choices(s, words, pos, chosen, shares):
+    for i in range(chosen.size):
+        low, start, k = s & np.uint64(_ONE - 1), np.uint64(0), 0
+        while low >= start + np.uint64(shares[i, k]):
+            start += np.uint64(shares[i, k])
+            k += 1
+        chosen[i] = k
+        s = np.uint64(shares[i, k]) * (s >> np.uint64(BITS)) + (low - start)
+        if s < np.uint64(_LEAST):
+            if pos == 0:
+                return s, -1
+            pos -= 1
+            s = (s << np.uint64(32)) | np.uint64(words[pos])
+    return s, pos
+
+
+@compiled
 def _push_ranges(s, words, pos, start, frequency):
     cost = 0.0
     for i in range(start.size - 1, -1, -1):
@@ -91,7 +127,7 @@ def _push_ranges(s, words, pos, start, frequency):
     return s, pos, cost
 
 
-@_compiled
+@compiled
 def _pop_symbols(s, words, pos, out, which, start, frequency, first, sure):
     for i in range(out.size):
         t = which[i]
@@ -116,7 +152,7 @@ def _pop_symbols(s, words, pos, out, which, start, frequency, first, sure):
     return s, pos
 
 
-@_compiled
+@compiled
 def _pop_below(s, words, pos, out, n):
     for i in range(out.size):
         low, most = s & np.uint64(_ONE - 1), np.uint64(n[i])
@@ -142,6 +178,7 @@ class Ans:
 
     def __init__(self):
         self._state, self._words, self._count = np.uint64(_LEAST), np.zeros(1024, np.uint32), 0
+        self._lowest = 0
 
     def push(self, bits: np.ndarray, logits: np.ndarray) -> float:
         """Pushes the bits, so that `pop` returns them in the same order; returns their length in bits."""
@@ -156,15 +193,21 @@ class Ans:
         bits = np.empty(logits.shape, np.uint8)
         a = np.ascontiguousarray(logits).reshape(-1)
         s, count, cost = _pop(self._state, self._words, self._count, bits.reshape(-1), a, FREQUENCY, LENGTH)
-        if count < 0:
-            raise Empty
-        self._state, self._count = np.uint64(s), int(count)
+        self._popped(s, count)
         return bits, cost
 
-    def _make_room(self, symbols: int) -> None:
-        room = self._count + symbols  # a symbol emits at most one word
-        if room > self._words.size:
-            self._words = np.concatenate([self._words[: self._count], np.zeros(2 * room - self._count, np.uint32)])
+    def push_choices(self, chosen: np.ndarray, shares: np.ndarray) -> float:
+        """Pushes one of several values for each row, under shares (rows, values) that sum to 2^BITS."""
+        self._make_room(chosen.size)
+        s, count = _push_choices(self._state, self._words, self._count, chosen, shares)
+        self._state, self._count = np.uint64(s), int(count)
+        return _cost(chosen, shares)
+
+    def pop_choices(self, shares: np.ndarray) -> tuple[np.ndarray, float]:
+        """Returns (the value of each row, their length in bits); raises `Empty` if they are not there."""
+        chosen = np.empty(len(shares), np.int64)
+        self._popped(*_pop_choices(self._state, self._words, self._count, chosen, shares))
+        return chosen, _cost(chosen, shares)
 
     # Symbols of any alphabet: each is a range of `frequency` out of 2^BITS, none of them all.
 
@@ -178,22 +221,34 @@ class Ans:
     def pop_symbols(self, which, start, frequency, first, sure) -> np.ndarray:
         """Pops a symbol of each table `which`; see `darn.symbols.Tables`."""
         out, which = np.empty(len(which), np.int64), np.ascontiguousarray(which, np.int64)
-        return self._popped(out, *_pop_symbols(*self._at, out, which, start, frequency, first, sure))
+        self._popped(*_pop_symbols(self._state, self._words, self._count, out, which, start, frequency, first, sure))
+        return out
 
     def pop_below(self, n: np.ndarray) -> np.ndarray:
         """Pops whole numbers below n, from 2 to 2^16 each, all as likely."""
         out = np.empty(len(n), np.int64)
-        return self._popped(out, *_pop_below(*self._at, out, np.ascontiguousarray(n, np.int64)))
+        self._popped(*_pop_below(self._state, self._words, self._count, out, np.ascontiguousarray(n, np.int64)))
+        return out
 
-    @property
-    def _at(self) -> tuple:
-        return self._state, self._words, self._count
+    def _make_room(self, symbols: int) -> None:
+        room = self._count + symbols  # a symbol emits at most one word
+        if room > self._words.size:
+            self._words = np.concatenate([self._words[: self._count], np.zeros(2 * room - self._count, np.uint32)])
 
-    def _popped(self, out: np.ndarray, state, count) -> np.ndarray:
+    def _popped(self, s, count) -> None:
         if count < 0:
             raise Empty
-        self._state, self._count = np.uint64(state), int(count)
-        return out
+        self._state, self._count = np.uint64(s), int(count)
+        self._lowest = min(self._lowest, self.size)
+
+    def watch(self) -> None:
+        """Starts anew to note the lowest size."""
+        self._lowest = self.size
+
+    @property
+    def lowest(self) -> int:
+        """The lowest size since `watch`."""
+        return self._lowest
 
     @property
     def size(self) -> int:
@@ -225,3 +280,8 @@ class Ans:
         new._state, new._words = np.uint64(state), np.frombuffer(data, "<u4", offset=head).astype(np.uint32)
         new._count = new._words.size
         return new
+
+
+def _cost(chosen: np.ndarray, shares: np.ndarray) -> float:
+    own = shares[np.arange(len(chosen)), chosen]
+    return float((BITS - np.log2(own.astype(np.float64))).sum())

@@ -51,7 +51,7 @@ def encode(
     if writing is not None:
         beside, cost = writing.finish(ans)
         lengths.p[0] += cost
-    done, size, first = 0, MOST_ROWS if not codec.twin.n_layers else int(ans.size > 0), 0
+    done, size, first = 0, int(ans.size > 0) if codec.takes_bits else MOST_ROWS, 0
     while done < len(x):
         size = min(size, len(x) - done, MOST_ROWS)
         here = slice(done, done + max(size, 1))

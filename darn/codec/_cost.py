@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.codec._ans import LENGTH, REACH, STEP_BITS
+from darn.codec._choice import in_bits
 from darn.codec._stack import Evaluator
 from darn.inference.sampling import encode
 from darn.model import Stack
@@ -26,14 +26,8 @@ def rounding_cost(model: Stack, twin: Stack, x: np.ndarray) -> float:
     h = encode(model, x, seed=0).h
     bits, evaluate = np.zeros(len(x)), Evaluator(twin)
     for l, y in enumerate((x, *h)):
-        bits += _bits(evaluate.logits("p", l, y, None, h), y)
+        bits += in_bits(evaluate.lengths("p", l, y, None, h)[1])
     for k, y in enumerate(h):
-        bits -= _bits(evaluate.logits("q", k, y, x, h[:k]), y)
+        bits -= in_bits(evaluate.lengths("q", k, y, x, h[:k])[1])
     as_floats = jax.tree.map(lambda v: jnp.asarray(v, jnp.float32), (x, h))
     return float(np.mean(bits * np.log(2) - np.asarray(_float_lengths(model, *as_floats), np.float64)))
-
-
-def _bits(a: np.ndarray, y: np.ndarray) -> np.ndarray:
-    side = REACH << STEP_BITS
-    k = np.clip(np.floor(a.astype(np.float64) * (1 << STEP_BITS) + 0.5), -side, side).astype(np.int64) + side
-    return LENGTH[y.T, k].sum(axis=0)

@@ -16,7 +16,7 @@ from darn.batching import recut
 from darn.codec import _blocks
 from darn.codec._bytes import MalformedError
 from darn.codec._container import Block, End, Head, block_bytes, read_blocks, read_head
-from darn.codec._stack import BATCH, Lengths, StackCodec
+from darn.codec._stack import Lengths, StackCodec
 from darn.codec._symbols import Writing
 from darn.codec._twin import fingerprint, twin
 from darn.errors import DarnError
@@ -61,11 +61,11 @@ class RowCodec:
 
     Args:
         model: a stack without observed context whose layers have an integer twin.
-        batch: rows evaluated at once.
+        batch: rows evaluated at once, at most; None chooses.
         workers: blocks coded at once; None takes one per core, at most four.
     """
 
-    def __init__(self, model: Stack, *, batch: int = BATCH, workers: int | None = None):
+    def __init__(self, model: Stack, *, batch: int | None = None, workers: int | None = None):
         self.model, self.twin = model, twin(model)
         self.fingerprint = fingerprint(model, self.twin)
         self.batch, self.workers = batch, workers or min(os.cpu_count() or 1, 4)
@@ -185,10 +185,9 @@ class RowCodec:
                 progress(block.rows)
 
     def _stack_codec(self, most_rows: int) -> StackCodec:
-        # No larger than the file, which should not pay for a large program, and small enough for memory: an Atari frame
-        # takes half a million floats.
-        most = max(min(self.batch, (1 << 25) // self.model.row_floats), 1)
-        return StackCodec(self.twin, min(most, next((n for n in (8, 64) if most_rows <= n), most)))
+        # No larger than the file, which should not pay for a large program.
+        few = next((n for n in (8, 64) if most_rows <= n), None)
+        return StackCodec(self.twin, min(self.batch or few, few) if few else self.batch)
 
     def _in_order(self, f, items):
         """f(item) for every item, in order, several at once, with few of them in memory."""
@@ -207,13 +206,13 @@ class RowCodec:
                     future.cancel()
 
 
-def compress(model: Stack, X, *, batch: int = BATCH, workers: int | None = None) -> bytes:
+def compress(model: Stack, X, *, batch: int | None = None, workers: int | None = None) -> bytes:
     """Compresses rows to the model's own description length.
 
     Args:
         model: a stack without observed context whose layers have an integer twin.
         X: (N, n_x) of 0 and 1.
-        batch: rows evaluated at once; does not change the result.
+        batch: rows evaluated at once, at most; None chooses. Does not change the result.
         workers: blocks coded at once; None takes one per core, at most four.
 
     Returns:
@@ -229,14 +228,14 @@ def compress(model: Stack, X, *, batch: int = BATCH, workers: int | None = None)
 
 
 def decompress(
-    model: Stack, data: bytes, *, batch: int = BATCH, workers: int | None = None, keep_going: bool = False
+    model: Stack, data: bytes, *, batch: int | None = None, workers: int | None = None, keep_going: bool = False
 ) -> np.ndarray:
     """Restores the rows that `compress` was given.
 
     Args:
         model: the model that the rows were compressed with.
         data: what `compress` returned.
-        batch: rows evaluated at once; may differ from the one used to compress.
+        batch: rows evaluated at once, at most; None chooses. May differ from the one used to compress.
         workers: blocks decoded at once; None takes one per core, at most four.
         keep_going: whether to leave out the rows of damaged blocks instead of raising an error.
 

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from darn.batching import map_rows
+from darn.codec import _choice
 from darn.codec._ans import Ans
 from darn.codec._twin import dtype_of
 from darn.layers import AbstractBinaryLayer
@@ -25,6 +26,7 @@ from darn.model import Stack
 from darn.nn import Host
 
 BATCH = 512  # rows evaluated by one program
+WALK = 1024  # rows that a walk keeps on an accelerator; elsewhere BATCH
 
 Bits = np.ndarray  # (rows, units) uint8
 # (units, their logits of all rows) -> the bits of these units; see `darn.nn.Decide`
@@ -39,32 +41,56 @@ def _context(stack: Stack, side: str, l: int, x, h):
     return stack.above(l, h) if side == "p" else stack.below(l, x, h)
 
 
-def _over_rows(f, stack: Stack, n: int, inputs):
-    """f of each of n rows of bits; rows are the last axis of the results, since units are coded one by one."""
+def _over_rows(f, stack: Stack, n: int, inputs, *numbers):
+    """f of each of n rows of numbers and bits; rows are the last axis of the results: units are coded one by one."""
     inputs = jax.tree.map(lambda v: v.astype(dtype_of(stack)), inputs)
-    return jax.vmap(f, out_axes=-1, axis_size=n)(*inputs)  # a prior has no inputs that would give the number of rows
+    # A prior has no inputs that would give the number of rows.
+    return jax.vmap(f, out_axes=-1, axis_size=n)(*numbers, *inputs)
 
 
 @eqx.filter_jit
-def _logits(stack: Stack, side: str, l: int, n: int, *inputs):
-    """All logits of conditional l, for a known y."""
-    return _over_rows(
-        lambda y, x, h: _layer(stack, side, l).logits(y, _context(stack, side, l, x, h)), stack, n, inputs
-    )
+def _logits(stack: Stack, side: str, l: int, n: int, order, *inputs):
+    """All logits of conditional l in one order, for a known y."""
+
+    def one(y, x, h):
+        return _layer(stack, side, l).logits(y, _context(stack, side, l, x, h), order=order)
+
+    return _over_rows(one, stack, n, inputs)
 
 
 @eqx.filter_jit
-def _start(stack: Stack, side: str, l: int, n: int, *inputs):
-    """The state of conditional l before its first unit."""
-    return _over_rows(lambda x, h: _layer(stack, side, l).start(_context(stack, side, l, x, h)), stack, n, inputs)
+def _start(stack: Stack, side: str, l: int, n: int, order, *inputs):
+    """The state of conditional l before its first unit; `order` is None, or has each row's own."""
+
+    def one(order, x, h):
+        return _layer(stack, side, l).start(_context(stack, side, l, x, h), order=0 if order is None else order)
+
+    return _over_rows(one, stack, n, inputs, order)
+
+
+def _sequences(layer: AbstractBinaryLayer) -> np.ndarray | None:
+    found = np.stack([np.asarray(layer.sequence(k)) for k in range(layer.n_orders)])
+    return None if len(found) == 1 and np.array_equal(found[0], np.arange(layer.n)) else found
 
 
 class Evaluator:
-    """The twin's logits for any number of rows, `batch` at a time; the batch size does not change them."""
+    """The twin's logits for any number of rows, at most `batch` at a time; the batch size does not change them."""
 
-    def __init__(self, twin: Stack, batch: int = BATCH):
-        self.twin, self.batch = twin, batch
+    def __init__(self, twin: Stack, batch: int | None = None):
+        self.twin, accelerated = twin, jax.default_backend() != "cpu"
+
+        def within(floats: int, most: int) -> int:
+            return max(min(batch or most, floats // twin.row_floats), 1)
+
+        # A layer of many floats a row fills a processor with few rows; in a walk, which takes a cell at a time, it
+        # needs more.
+        self.batch = within(1 << (27 if accelerated else 22), BATCH)
+        self._walked = within(1 << (31 if accelerated else 25), WALK if accelerated else BATCH)
         self._dtype = dtype_of(twin)
+        layers = [*((("p", l), part.layer) for l, part in enumerate(twin.decoder))]
+        layers += [(("q", k), part.layer) for k, part in enumerate(twin.encoder)]
+        # (orders, units) in the sequence in which they are decided, of layers that do not simply go from first to last.
+        self.sequences = {place: found for place, layer in layers if (found := _sequences(layer)) is not None}
 
     @contextlib.contextmanager
     def _exactly(self) -> Iterator[None]:
@@ -72,34 +98,68 @@ class Evaluator:
         with jax.default_matmul_precision("highest"), jax.enable_x64(self._dtype == "float64"):
             yield
 
-    def _rows(self, f, side: str, l: int, n: int, *inputs) -> Any:
-        """f of n rows; rows are the last axis of the result."""
-        program = partial(f, self.twin, side, l, self.batch)
-        return map_rows(program, n, self.batch, *inputs, out_axis=-1)
+    def _walk_size(self, rows: int) -> int:
+        """Rows that a walk of these rows is padded to: few sizes, since each has programs of its own."""
+        size = self._walked
+        while size // 8 >= rows and size * self.twin.row_floats > 1 << 22:
+            size = -(-size // 8)
+        return size
 
-    def logits(self, side: str, l: int, y: Bits, x: Bits | None, h: tuple[Bits, ...]) -> np.ndarray:
-        """(units, rows): the logits of p(y|h) or q(y|x,h) for a known y."""
+    def layer(self, side: str, l: int) -> AbstractBinaryLayer:
+        """The twin's layer."""
+        return _layer(self.twin, side, l)
+
+    def logits(
+        self, side: str, l: int, y: Bits, x: Bits | None, h: tuple[Bits, ...], order: int | None = None
+    ) -> np.ndarray:
+        """(units, rows): the logits of p(y|h) or q(y|x,h) for a known y, of a layer with several orders in one."""
+        order = 0 if order is None else np.asarray(order, np.int32)
         with self._exactly():
-            return self._rows(_logits, side, l, len(y), y, x, h)
+            program = partial(_logits, self.twin, side, l, self.batch, order)
+            return map_rows(program, len(y), self.batch, y, x, h, out_axis=-1)
 
-    def walk(self, side: str, l: int, rows: int, x: Bits | None, h: tuple[Bits, ...], choose: Choose) -> Bits:
-        """(rows, units): y, decided along the layer's chain for all rows at once."""
-        layer = _layer(self.twin, side, l)
+    def walk(
+        self,
+        side: str,
+        l: int,
+        rows: int,
+        x: Bits | None,
+        h: tuple[Bits, ...],
+        choose: Choose,
+        orders: np.ndarray | None = None,
+    ) -> Bits:
+        """(rows, units): y, decided along the layer's chain for all rows at once, each in its own order."""
+        layer = self.layer(side, l)
+        units = None if orders is None else self.sequences[side, l][orders].T
 
-        def decide(decided, units, a):
+        def decide(decided, here, a):
             # The bits popped here were pushed all at once, in the order of the units.
-            if np.ndim(units):
-                count, in_order = len(units), np.array_equal(units, np.arange(decided, decided + len(units)))
+            count = 1
+            if units is not None:
+                in_order = np.array_equal(here, units[decided])
+            elif np.ndim(here):
+                count, in_order = len(here), np.array_equal(here, np.arange(decided, decided + len(here)))
             else:
-                count, in_order = 1, units == decided
+                in_order = here == decided
             if not in_order:
                 raise TypeError(f"on the host, {type(layer).__name__}.walk must decide the units in order")
-            return decided + count, choose(units, a)
+            return decided + count, choose(here, a)
 
         with self._exactly():
-            state = self._rows(_start, side, l, rows, x, h)
-            y, _ = layer.walk(state, decide, 0, Host(self.batch))
+            program = partial(_start, self.twin, side, l, self.batch)
+            orders = None if orders is None else orders.astype(np.int32)
+            state = map_rows(program, rows, self.batch, orders, x, h, out_axis=-1)
+            y, _ = layer.walk(state, decide, 0, Host(self._walk_size(rows)))
         return np.ascontiguousarray(y.T, dtype=np.uint8)
+
+    def lengths(
+        self, side: str, l: int, y: Bits, x, h, mask: Bits | None = None
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Returns (the logits in each of the layer's orders, the lengths of y in them: see `_choice.lengths`)."""
+        K = self.layer(side, l).n_orders
+        each = [self.logits(side, l, y, x, h, None if K == 1 else k) for k in range(K)]
+        there = None if mask is None else mask.T
+        return each, np.stack([_choice.lengths(y.T, a, there) for a in each])
 
 
 class Lengths:
@@ -116,35 +176,62 @@ class Lengths:
 class StackCodec:
     """Pushes rows onto a stack of bits and pops them."""
 
-    def __init__(self, twin: Stack, batch: int = BATCH):
+    def __init__(self, twin: Stack, batch: int | None = None):
         self.twin, self.evaluate = twin, Evaluator(twin, batch)
+        self.takes_bits = bool(twin.n_layers or self.evaluate.sequences)  # off the stack
 
     # One conditional, given the layers known so far; `h` begins at h^1 for both p and q.
 
-    def _push(self, ans: Ans, side: str, l: int, y: Bits, x, h, mask: Bits | None = None) -> float:
-        a = self.evaluate.logits(side, l, y, x, h)
-        return ans.push(y.T, a) if mask is None else ans.push(y.T[mask.T], a[mask.T])
+    def _push(
+        self, ans: Ans, side: str, l: int, y: Bits, x, h, mask: Bits | None = None, *, bits_back: bool = True
+    ) -> float:
+        sequences = self.evaluate.sequences.get((side, l))
+        if sequences is None:
+            a = self.evaluate.logits(side, l, y, x, h)
+            return ans.push(y.T, a) if mask is None else ans.push(y.T[mask.T], a[mask.T])
+        # The order is popped from its posterior; without bits back it is the most probable one.
+        (each, lengths), cost = self.evaluate.lengths(side, l, y, x, h, mask), 0.0
+        if bits_back:
+            orders, cost = ans.pop_choices(_choice.posterior(lengths))
+        else:
+            orders = lengths.argmin(axis=0)
+        units = sequences[orders]
+        a = np.stack([each[k][own, i] for i, (k, own) in enumerate(zip(orders, units))], axis=1)
+        bits = np.take_along_axis(y, units, axis=1).T
+        there = ... if mask is None else np.take_along_axis(mask, units, axis=1).T
+        cost = ans.push(bits[there], a[there]) - cost
+        return cost + ans.push_choices(orders, _choice.uniform(len(y), len(sequences)))
 
-    def _pop(self, ans: Ans, side: str, l: int, rows: int, x, h, mask: Bits | None = None) -> tuple[Bits, float]:
-        total = 0.0
+    def _pop(
+        self, ans: Ans, side: str, l: int, rows: int, x, h, mask: Bits | None = None, *, bits_back: bool = True
+    ) -> tuple[Bits, float]:
+        sequences, orders, total = self.evaluate.sequences.get((side, l)), None, 0.0
+        if sequences is not None:
+            orders, total = ans.pop_choices(_choice.uniform(rows, len(sequences)))
 
         def choose(units, a):
             nonlocal total
             if mask is None:
                 bits, cost = ans.pop(a)
             else:
-                there, bits = mask.T[units], np.zeros(a.shape, np.uint8)
+                there = mask.T[units] if orders is None else mask[np.arange(rows), units]
+                bits = np.zeros(a.shape, np.uint8)
                 bits[there], cost = ans.pop(a[there])
             total += cost
             return bits
 
-        return self.evaluate.walk(side, l, rows, x, h, choose), total
+        y = self.evaluate.walk(side, l, rows, x, h, choose, orders)
+        if orders is not None and bits_back:
+            _, lengths = self.evaluate.lengths(side, l, y, x, h, mask)
+            total -= ans.push_choices(orders, _choice.posterior(lengths))
+        return y, total
 
     def most_probable(self, x: Bits) -> tuple[Bits, ...]:
         """The code with every unit of q(h|x) at its more probable value; it takes no bits from the stack."""
         h: tuple[Bits, ...] = ()
         for k in range(self.twin.n_layers):
-            h = (*h, self.evaluate.walk("q", k, len(x), x, h, lambda _, a: (a > 0).astype(np.uint8)))
+            orders = np.zeros(len(x), np.int64) if ("q", k) in self.evaluate.sequences else None
+            h = (*h, self.evaluate.walk("q", k, len(x), x, h, lambda _, a: (a > 0).astype(np.uint8), orders))
         return h
 
     def push(self, ans: Ans, x: Bits, mask: Bits | None = None, *, bits_back: bool = True) -> tuple[Lengths, int]:
@@ -163,18 +250,24 @@ class StackCodec:
             Empty: if there were too few bits on the stack, which is then unusable.
         """
         L, found = self.twin.n_layers, Lengths(self.twin.n_layers)
-        before, need = ans.size, 0
+        before = ans.size
+        ans.watch()
         h: tuple[Bits, ...] = () if bits_back else self.most_probable(x)
         late = self.twin.skip or not bits_back
+
+        def push(l, h):
+            there = None if l else mask
+            return self._push(ans, "p", l, (x, *h)[l], None, _given(h, l), there, bits_back=bits_back)
+
         for k in range(L):
             if bits_back:
                 y, found.q[k] = self._pop(ans, "q", k, len(x), x, h)
-                h, need = (*h, y), max(need, before - ans.size)
+                h = (*h, y)
             if not late:  # the layer below is no longer needed as a parent
-                found.p[k] = self._push(ans, "p", k, (x, *h)[k], None, _given(h, k), None if k else mask)
+                found.p[k] = push(k, h)
         for l in range(0 if late else L, L + 1):
-            found.p[l] = self._push(ans, "p", l, (x, *h)[l], None, _given(h, l), None if l else mask)
-        return found, need
+            found.p[l] = push(l, h)
+        return found, before - ans.lowest
 
     def pop(self, ans: Ans, rows: int, mask: Bits | None = None, *, bits_back: bool = True) -> Bits:
         """The rows that `push` pushed; restores the stack to its state before."""
@@ -183,7 +276,8 @@ class StackCodec:
         early = bits_back and not self.twin.skip
         for l in range(L, -1, -1):
             blank = (np.zeros((rows, 0), np.uint8),) * l
-            y, _ = self._pop(ans, "p", l, rows, None, (*blank, *known), None if l else mask)
+            there = None if l else mask
+            y, _ = self._pop(ans, "p", l, rows, None, (*blank, *known), there, bits_back=bits_back)
             known = (y, *known)
             if early and l < L:
                 self._give_back(ans, l, (*blank, *known))

@@ -9,7 +9,7 @@ import numpy as np
 from darn.errors import DarnError
 from darn.model import Conditional, Stack
 from darn.model_file import describe
-from darn.nn import ARITHMETICS, Arithmetic, TooCoarse, bits
+from darn.nn import ARITHMETICS, CLIPPED, Arithmetic, TooCoarse, bits
 
 
 def twin(model: Stack) -> Stack:
@@ -30,7 +30,8 @@ def twin(model: Stack) -> Stack:
     above = [n[l + 1 :] if model.skip else n[l + 1 : l + 2] for l in range(len(n))]
     below = [n[: k + 1] if model.skip else n[k : k + 1] for k in range(model.n_layers)]
     with jax.enable_x64(True):
-        for arithmetic in ARITHMETICS:
+        deep = any(part.layer.clips for part in (*model.decoder, *model.encoder))
+        for arithmetic in CLIPPED if deep else ARITHMETICS:
             try:
                 decoder = [_conditional(part, sum(p), arithmetic) for part, p in zip(model.decoder, above)]
                 encoder = [_conditional(part, sum(p), arithmetic) for part, p in zip(model.encoder, below)]

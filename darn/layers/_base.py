@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.nn import logsumexp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from darn.errors import InputError
 from darn.gradients import Estimator, bernoulli
@@ -182,6 +182,10 @@ class AbstractBinaryLayer(eqx.Module):
         """The number of chains that the layer is a uniform mixture of."""
         return 1
 
+    def sequence(self, order: Any = 0) -> Int[Array, " n"]:
+        """The units in the sequence in which one of the chains decides them."""
+        return jnp.arange(self.n)
+
     @property
     def independent(self) -> bool:
         """Whether the units are independent given c: y may then be intensities, and `entropy` has a closed form."""
@@ -223,6 +227,11 @@ class AbstractBinaryLayer(eqx.Module):
     def row_floats(self) -> int:
         """Floats in the largest array that scoring one row needs; decides how many rows fit into memory."""
         return self.n
+
+    @property
+    def clips(self) -> bool:
+        """Whether the integer twin clips activations, as a deep net must: see `darn.nn.CLIPPED`."""
+        return False
 
     def quantised(self, c: Inputs, arithmetic: Arithmetic) -> "AbstractBinaryLayer":
         """The integer twin of the layer, for the codec: the same class with weights on a grid.

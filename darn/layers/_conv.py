@@ -6,13 +6,34 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.nn import elu
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from darn.layers._base import bias_field, bits_log_prob, context_field, context_map
 from darn.layers._orders import AbstractReorderable
-from darn.nn import COMPILED, AbstractMap, CausalConvolution, GatedBlock, Grid, GridWindow, register
+from darn.nn import (
+    COMPILED,
+    FLOATS,
+    AbstractMap,
+    CausalConvolution,
+    Floats,
+    GatedBlock,
+    Grid,
+    GridWindow,
+    Inputs,
+    Integers,
+    register,
+    replaced,
+    rounded_outputs,
+)
+
+
+class Given(NamedTuple):
+    """What a walk is given: the layer in its order, and the context."""
+
+    gates: Array  # (blocks, 2, 2C) biases of the blocks' gates
+    b: Array  # (n,)
+    cells: Array | None
+    context: Array | None  # as the layer takes it; within a walk (#H, #W, C)
 
 
 class Above(NamedTuple):
@@ -22,23 +43,18 @@ class Above(NamedTuple):
     blocks: tuple[GridWindow, ...]
 
 
+class Line(NamedTuple):
+    """What the rows above give to every cell of a row."""
+
+    links: Array  # (1 + blocks, W, C) from the stream v to h
+    gates: Array  # (blocks, W, 2C) biases of the gates of h
+
+
 class Before(NamedTuple):
     """The inputs of the next cell of a row."""
 
     pixels: Array
     blocks: tuple[GridWindow, ...]
-
-
-class Walk(NamedTuple):
-    """The state of a walk within a row."""
-
-    context: Array  # (H, W, C)
-    above: Above  # including the current row
-    links: Array  # (1 + blocks, W, C) from the stream v of this row to h
-    gates: Array  # (blocks, W, 2C) biases of the gates of h in this row
-    before: Before  # including the current cell
-    hidden: Array  # of the current cell, with its channels so far
-    row: Array  # (W, D) the bits of this row so far
 
 
 @register("conv")
@@ -70,6 +86,7 @@ class CausalConv(AbstractReorderable):
     n: int = eqx.field(static=True)
     grid: Grid = eqx.field(static=True)
     rate: float = eqx.field(static=True)
+    integers: Integers | None = eqx.field(static=True, default=None)  # in an integer twin
 
     def __init__(
         self,
@@ -123,6 +140,7 @@ class CausalConv(AbstractReorderable):
         self.V = jnp.zeros((D, channels))
         self.R = jnp.zeros((D, channels))
         self.cells = None
+        self.integers = None
 
     def __check_init__(self):
         D, C = self.grid[2], len(self.e)
@@ -151,41 +169,52 @@ class CausalConv(AbstractReorderable):
     def trains_by_estimate(self):
         return self.rate > 0
 
+    @property
+    def how(self) -> Floats | Integers:
+        """The arithmetic of everything between the convolutions."""
+        return self.integers or FLOATS
+
     def _logits(self, y, c, order, *, key=None, dtype: Any = jnp.float32):
         rows, columns, _ = self.grid
+        how, elu = self.how, self.how.elu
         x = y.reshape(self.grid)
         pixels = jnp.concatenate([2 * x - 1, jnp.ones((rows, columns, 1), x.dtype)], axis=-1)
         down = jnp.pad(pixels, ((1, 0), (0, 0), (0, 0)))[:rows]
         right = jnp.pad(pixels, ((0, 0), (1, 0), (0, 0)))[:, :columns]
-        context = self._context(c)
-        v = self.up(down, dtype) + context
-        h = self.left(right, dtype) + self.link(elu(v), dtype)
+        context = self._context(c, self.cells)
+        v = how.stream(how.total(self.up(down, dtype), context))
+        h = how.stream(how.total(self.left(right, dtype), self.link(elu(v), dtype)))
         keys = [None] * len(self.blocks) if key is None else jax.random.split(key, len(self.blocks))
         for l, (block, bias, k) in enumerate(zip(self.blocks, self.gates[order], keys, strict=True)):
-            v, h = block(v, h, self._steered(context, bias, l, dtype), rate=self.rate, key=k, dtype=dtype)
-        hidden = elu(h) @ self.head + self.e[None, None]
+            bias = self._steered(context, bias, l, dtype)
+            v, h = block(v, h, bias, rate=self.rate, key=k, dtype=dtype, how=how)
+        hidden = how.total(elu(h) @ self.head, self.e[None, None])
         # Each channel of a cell is given the channels before it.
         own = x[..., None] * self.V[None, None]
         hidden = hidden[:, :, None] + jnp.cumsum(own, axis=2) - own
-        return self.b + jnp.sum(elu(hidden) * self.R[None, None], axis=-1).reshape(-1)
+        return how.total(self.b, jnp.sum(elu(hidden) * self.R[None, None], axis=-1).reshape(-1))
 
     def _steered(self, context: Float[Array, "*cells C"], bias: Float[Array, "2 2*C"], l: int, dtype=jnp.float32):
         """The biases of block l's gates in cells of the given context: (*cells, 2, 2C)."""
         cells = (1,) * (context.ndim - 1)
         if self.steer is None:
             return bias.reshape(*cells, *bias.shape)
-        added = (elu(context).astype(dtype) @ self.steer[l].astype(dtype)).astype(jnp.float32)
-        return bias.reshape(*cells, *bias.shape) + added.reshape(*context.shape[:-1], *bias.shape)
+        steer, seen = self.steer[l], self.how.elu(context)
+        if self.integers is None:
+            added = (seen.astype(dtype) @ steer.astype(dtype)).astype(jnp.float32)
+        else:
+            added = seen @ steer
+        return self.how.total(bias.reshape(*cells, *bias.shape), added.reshape(*context.shape[:-1], *bias.shape))
 
-    def _context(self, c) -> Float[Array, "#H #W C"]:
-        """The context of every cell, as C channels; zeros without a context."""
+    def _context(self, c, cells) -> Float[Array, "#H #W C"]:
+        """The context of every cell, as C channels; zeros without a context. `cells`: as the field."""
         rows, columns, _ = self.grid
         channels = len(self.e)
         if self.U is None:
-            return jnp.zeros((1, 1, channels))
+            return jnp.zeros((1, 1, channels), self.e.dtype)
         if c is None:
             raise ValueError("this layer was built with a context: pass one")
-        given = self.U(c)
+        given = self.how.stream(self.how.total(self.U(c)))
         if given.size == channels:
             return given[None, None]
         if given.size != rows * columns * channels:
@@ -193,112 +222,41 @@ class CausalConv(AbstractReorderable):
                 f"the context map has {given.size} outputs for {rows * columns} cells of {channels} channels"
             )
         given = given.reshape(rows * columns, channels)
-        if self.cells is not None:  # each once, which spares a GPU atomic additions in the gradient
-            given = given.at[self.cells].get(unique_indices=True)
+        if cells is not None:  # each once, which spares a GPU atomic additions in the gradient
+            given = given.at[cells].get(unique_indices=True)
         return given.reshape(rows, columns, channels)
 
     # ---------------------------------------------------------------- row by row, cell by cell
 
     def start(self, c=None, *, order=0):
-        """The gates' biases, and the walk at its first cell."""
-        rows, columns, _ = self.grid
-        context = jnp.broadcast_to(self._context(c), (rows, columns, len(self.e)))
-        gates = self.gates[order]
-        return gates, self._begin_cell(self._begin_row(gates, context, self._top(), 0))
+        """The layer in its order, and the context."""
+        return Given(self.gates[order], self.b, self.cells, c)
 
     def walk(self, state, decide, carry, turns=COMPILED):
-        if turns.xp is not jnp:
-            return turns.one_by_one(self, state, decide, carry)
         rows, columns, D = self.grid
-        gates, first = state
+        given, top = turns.call(_enter, self, 0, turns.hold(state))
 
         def one_row(above_carry, i):
             above, carry = above_carry
-            now = self._begin_row(gates, first.context, above, i)
+            above, line, before, none = turns.call(_begin_row, self, i, given, above)
 
-            def one_cell(now_carry, j):
-                now, carry = now_carry
-                now = self._begin_cell(now, j)
+            def one_cell(before_carry, j):
+                before, last, carry = before_carry
+                before, hidden, a = turns.call(_begin_cell, self, (i, j), given, line, before, last)
+                bits = []
                 for f in range(D):
-                    unit = (i * columns + j) * D + f
-                    carry, bit = decide(carry, unit, self._read(now, unit, f))
-                    now = self._write(now, j, f, bit)
-                return (self._end_cell(now, j), carry), None
+                    carry, bit = decide(carry, (i * columns + j) * D + f, turns.fetch(a))
+                    bits.append(bit)
+                    if f < D - 1:
+                        hidden, a = turns.call(_next_channel, self, (i, j, f), given, hidden, turns.hold(bit))
+                bits = turns.xp.stack(bits)
+                return (before, turns.hold(bits), carry), bits
 
-            (now, carry), _ = turns.scan(one_cell, (now, carry), columns)
-            return (self._end_row(now), carry), now.row
+            (_, _, carry), bits = turns.scan(one_cell, (before, none, carry), columns)
+            return (turns.call(_end_row, self, i, above, turns.hold(bits)), carry), bits
 
-        (_, carry), y = turns.scan(one_row, (self._top(), carry), rows)
-        return y.reshape(-1), carry
-
-    def read(self, state, j):
-        return self._read(state[1], j, j % self.grid[2])
-
-    def write(self, state, j, y_j):
-        rows, columns, D = self.grid
-        gates, now = state
-        cell, f = j // D, j % D
-        i, column = cell // columns, cell % columns
-
-        def next_row(now):
-            return self._begin_row(gates, now.context, self._end_row(now), jnp.minimum(i + 1, rows - 1))
-
-        def next_cell(now):
-            now = self._end_cell(now, column)
-            now = lax.cond(column == columns - 1, next_row, lambda now: now, now)
-            return self._begin_cell(now, (column + 1) % columns)
-
-        now = self._write(now, column, f, y_j)
-        return gates, lax.cond(f == D - 1, next_cell, lambda now: now, now)
-
-    def _top(self) -> Above:
-        """What is above the first row."""
-        _, columns, D = self.grid
-        pixels = jnp.zeros((self.up.above + 1, columns, D + 1))
-        return Above(pixels, tuple(block.above(columns) for block in self.blocks))
-
-    def _begin_row(self, gates, context, above: Above, i) -> Walk:
-        """Row i before its first cell: everything that depends only on the rows above."""
-        _, columns, D = self.grid
-        v = self.up.row(above.pixels) + context[i]
-        links, windows, of_h = [self.link.row(elu(v)[None])], [], []
-        for l, (block, window, bias) in enumerate(zip(self.blocks, above.blocks, gates, strict=True)):
-            bias = self._steered(context[i], bias, l)
-            window, v, link = block.row(window, v, bias[:, 0])
-            windows.append(window)
-            links.append(link)
-            of_h.append(jnp.broadcast_to(bias[:, 1], (columns, bias.shape[-1])))
-        # `left` sees cells before its own, so its window is one cell longer than what it keeps.
-        before = Before(jnp.zeros((self.left.before + 1, D + 1)), tuple(block.before() for block in self.blocks))
-        above = Above(above.pixels, tuple(windows))
-        hidden = jnp.zeros(len(self.e))
-        return Walk(context, above, jnp.stack(links), jnp.stack(of_h), before, hidden, jnp.zeros((columns, D)))
-
-    def _begin_cell(self, now: Walk, j=0) -> Walk:
-        """Cell j of the row before its first channel."""
-        given, gates = now.links[:, j], now.gates[:, j]
-        h = self.left.cell(now.before.pixels) + given[0]
-        windows = []
-        for block, window, link, bias in zip(self.blocks, now.before.blocks, given[1:], gates, strict=True):
-            window, h = block.cell(window, h, link, bias)
-            windows.append(window)
-        hidden = elu(h) @ self.head + self.e
-        return now._replace(before=Before(now.before.pixels, tuple(windows)), hidden=hidden)
-
-    def _read(self, now: Walk, unit, f) -> Float[Array, ""]:
-        return self.b[unit] + jnp.sum(elu(now.hidden) * self.R[f])
-
-    def _write(self, now: Walk, j, f, bit) -> Walk:
-        return now._replace(hidden=now.hidden + bit * self.V[f], row=now.row.at[j, f].set(bit))
-
-    def _end_cell(self, now: Walk, j) -> Walk:
-        pixel = _pixels(now.row[j])
-        pixels = jnp.concatenate([now.before.pixels[1:], pixel[None]])
-        return now._replace(before=now.before._replace(pixels=pixels))
-
-    def _end_row(self, now: Walk) -> Above:
-        pixels = jax.vmap(_pixels)(now.row)
-        return now.above._replace(pixels=jnp.concatenate([now.above.pixels[1:], pixels[None]]))
+        (_, carry), y = turns.scan(one_row, (top, carry), rows)
+        return y.reshape(self.n, *y.shape[3:]), carry
 
     # ---------------------------------------------------------------- orders, sizes
 
@@ -314,9 +272,97 @@ class CausalConv(AbstractReorderable):
 
     @property
     def row_floats(self):
-        # The widest are the gates' inputs; several streams are alive at a time.
+        # The widest are the gates' inputs, several streams being alive at a time; in an integer twin, windows.
         rows, columns, _ = self.grid
-        return max(4 * rows * columns * len(self.e), 0 if self.U is None else self.U.row_floats)
+        seen = 4 if self.integers is None else max(f.W.shape[0] * f.W.shape[1] for b in self.blocks for f in b.up)
+        return max(seen * rows * columns * len(self.e), 0 if self.U is None else self.U.row_floats)
+
+    @property
+    def clips(self):
+        return True
+
+    def quantised(self, c, arithmetic):
+        how = Integers.of(arithmetic)
+        D, C = self.V.shape
+        seen, pixels = how.activations(C), Inputs(D + 1, 0, 1.0)
+        return replaced(
+            self,
+            integers=how,
+            U=None if self.U is None else self.U.quantised(c, arithmetic)[0],
+            up=self.up.quantised(pixels, arithmetic),
+            left=self.left.quantised(pixels, arithmetic),
+            link=self.link.quantised(seen, arithmetic),
+            blocks=tuple(block.quantised(how, arithmetic) for block in self.blocks),
+            head=rounded_outputs(self.head, seen, arithmetic),
+            steer=None if self.steer is None else jnp.stack([rounded_outputs(W, seen, arithmetic) for W in self.steer]),
+            R=rounded_outputs(self.R.T, seen, arithmetic).T,
+            **{name: how.bias(getattr(self, name), arithmetic) for name in ("b", "gates", "e", "V")},
+        )
+
+
+# The parts of a walk, for one row of an array of rows; on the host, each is a program of its own.
+
+
+def _enter(layer: CausalConv, _, given: Given) -> tuple[Given, Above]:
+    """The context of every cell, and what is above the first row."""
+    _, columns, D = layer.grid
+    given = given._replace(context=layer._context(given.context, given.cells))
+    pixels = jnp.zeros((layer.up.above + 1, columns, D + 1), layer.e.dtype)
+    return given, Above(pixels, tuple(block.above(columns) for block in layer.blocks))
+
+
+def _begin_row(layer: CausalConv, i, given: Given, above: Above) -> tuple[Above, Line, Before, Array]:
+    """Row i before its first cell: everything that depends only on the rows above. Last, bits of no cell."""
+    _, columns, D = layer.grid
+    how, elu = layer.how, layer.how.elu
+    context = given.context[jnp.minimum(i, len(given.context) - 1)]
+    v = how.stream(how.total(layer.up.row(above.pixels), context))
+    links, windows, of_h = [layer.link.row(elu(v)[None])], [], []
+    for l, (block, window, bias) in enumerate(zip(layer.blocks, above.blocks, given.gates, strict=True)):
+        bias = layer._steered(context, bias, l)
+        window, v, link = block.row(window, v, bias[:, 0], how)
+        windows.append(window)
+        links.append(link)
+        of_h.append(jnp.broadcast_to(bias[:, 1], (columns, bias.shape[-1])))
+    # `left` sees cells before its own, so its window is one cell longer than what it keeps.
+    pixels = jnp.zeros((layer.left.before + 1, D + 1), layer.e.dtype)
+    before = Before(pixels, tuple(block.before() for block in layer.blocks))
+    return Above(above.pixels, tuple(windows)), Line(jnp.stack(links), jnp.stack(of_h)), before, pixels[0, :D]
+
+
+def _begin_cell(
+    layer: CausalConv, at, given: Given, line: Line, before: Before, last: Float[Array, " D"]
+) -> tuple[Before, Array, Array]:
+    """(what was before this cell, its hidden layer, the logit of its first channel), given the bits of the last."""
+    i, j = at
+    how = layer.how
+    pixel = jnp.where(j > 0, _pixels(last), 0)  # the first cell has none before it
+    pixels = jnp.concatenate([before.pixels[1:], pixel[None]])
+    links, gates = line.links[:, j], line.gates[:, j]
+    h = how.stream(how.total(layer.left.cell(pixels), links[0]))
+    windows = []
+    for block, window, link, bias in zip(layer.blocks, before.blocks, links[1:], gates, strict=True):
+        window, h = block.cell(window, h, link, bias, how)
+        windows.append(window)
+    hidden = how.total(how.elu(h) @ layer.head, layer.e)
+    return Before(pixels, tuple(windows)), hidden, _logit(layer, i, j, 0, given, hidden)
+
+
+def _next_channel(layer: CausalConv, at, given: Given, hidden: Array, bit: Array) -> tuple[Array, Array]:
+    """(hidden layer, logit of channel f + 1) of a cell, given the bit of channel f."""
+    i, j, f = at
+    hidden = hidden + bit * layer.V[f]
+    return hidden, _logit(layer, i, j, f + 1, given, hidden)
+
+
+def _logit(layer: CausalConv, i, j, f, given: Given, hidden: Array) -> Float[Array, ""]:
+    _, columns, D = layer.grid
+    how = layer.how
+    return how.total(given.b[(i * columns + j) * D + f], jnp.sum(how.elu(hidden) * layer.R[f]))
+
+
+def _end_row(layer: CausalConv, _, above: Above, bits: Float[Array, "W D"]) -> Above:
+    return above._replace(pixels=jnp.concatenate([above.pixels[1:], jax.vmap(_pixels)(bits)[None]]))
 
 
 def _pixels(x: Float[Array, " D"]) -> Float[Array, " D+1"]:

@@ -13,7 +13,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from darn.layers._base import AbstractBinaryLayer
 from darn.layers._nade import NADE
-from darn.nn import COMPILED, register, softplus
+from darn.layers._orders import in_places
+from darn.nn import COMPILED, register, replaced, softplus
 from darn.random import permutation
 
 
@@ -64,19 +65,29 @@ class EoNADE(AbstractBinaryLayer):
         return True
 
     def start(self, c=None, *, order=0):
-        """The order, and the NADE in that order with the context folded into its biases."""
-        places = self.orders[order]
-        return places, self.core.given(c).reordered(places)
+        """The order, and the state of the NADE, which takes its units in any order."""
+        return jnp.asarray(order), self.core.start(c)
+
+    def sequence(self, order=0):
+        return self.orders[order]
 
     def logits(self, y, c=None, *, order=0):
-        places, core = self.start(c, order=order)
-        a = core.logits(y[places])
+        places = self.orders[order]
+        a = self.core.given(c).reordered(places).logits(y[places])
         return jnp.zeros_like(a).at[places].set(a)
 
+    def read(self, state, j):
+        """The logit of the j-th unit of the order."""
+        order, state = state
+        return self.core.read(state, self.orders[order, j])
+
+    def write(self, state, j, y_j):
+        order, state = state
+        return order, self.core.write(state, self.orders[order, j], y_j)
+
     def walk(self, state, decide, carry, turns=COMPILED):
-        places, core = state
-        y, carry = core.walk(core.start(), lambda carry, j, a: decide(carry, places[j], a), carry, turns)
-        return jnp.zeros_like(y).at[places].set(y), carry
+        walk = lambda own: turns.one_by_one(self, state, own, carry)  # noqa: E731
+        return in_places(self.orders, state[0], turns, decide, walk)
 
     def log_prob(self, y, c=None):
         core = self.core.given(c)  # once for all orders
@@ -96,6 +107,9 @@ class EoNADE(AbstractBinaryLayer):
         hidden = self.core.hidden(running + (known * y) @ self.core.V + known @ self.core.M)
         a = b + self.core.R @ hidden
         return self.n / (self.n - d + 1) * jnp.sum((1 - known) * (y * a - softplus(a)))
+
+    def quantised(self, c, arithmetic):
+        return replaced(self, core=self.core.quantised(c, arithmetic))
 
     @property
     def row_floats(self):

@@ -119,6 +119,10 @@ class Groups(AbstractBinaryLayer):
     def row_floats(self):
         return self.layer.row_floats
 
+    @property
+    def clips(self):
+        return self.layer.clips
+
     def quantised(self, c, arithmetic):
         return Groups(self.layer.quantised(c, arithmetic), self.groups)  # certain bits are certain in any arithmetic
 

@@ -1,6 +1,7 @@
 """A uniform mixture of one layer in several orders of its units, such as the rotations of an image."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -10,9 +11,8 @@ from jax import lax
 from jax.nn import logsumexp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from darn.errors import DarnError
 from darn.layers._base import AbstractBinaryLayer
-from darn.nn import COMPILED, Grid, register
+from darn.nn import COMPILED, AbstractTurns, Decide, Grid, register
 
 
 class AbstractReorderable(AbstractBinaryLayer):
@@ -46,6 +46,31 @@ def symmetries(grid: Grid) -> np.ndarray:
     found = [part.ravel() for part in found if part.shape == cells.shape]
     _, first = np.unique(np.stack(found), axis=0, return_index=True)
     return np.stack([found[i] for i in sorted(first)])
+
+
+def in_places(places: Int[Array, "K n"], order: Any, turns: AbstractTurns, decide: Decide, walk: Callable):
+    """A walk along chains that decide the units in other places.
+
+    Args:
+        places: The units in each order.
+        order: Which of them; on the host an array with that of each row.
+        turns: How the walk runs.
+        decide: Takes units; on the host, an array with that of each row.
+        walk: Walks with a `decide` that takes places in the order; returns (y, carry).
+
+    Returns:
+        (y, carry), the units in their own places.
+    """
+    if turns.xp is jnp:
+        # The number n stands for no unit, in every order.
+        units = jnp.append(places[order], jnp.asarray(places.shape[1], places.dtype))
+        y, carry = walk(lambda carry, j, a: decide(carry, units[j], a))
+        return jnp.zeros_like(y).at[units[:-1]].set(y), carry
+    units = np.asarray(places)[order].T  # (n, rows)
+    y, carry = walk(lambda carry, j, a: decide(carry, units[j], a))
+    found = np.empty_like(y)
+    np.put_along_axis(found, units, y, axis=0)
+    return found, carry
 
 
 @register("orders")
@@ -93,15 +118,12 @@ class Orders(AbstractBinaryLayer):
         _, core = self._at(order)
         return jnp.asarray(order), core.start(c)
 
+    def sequence(self, order=0):
+        return self.places[order]
+
     def walk(self, state, decide, carry, turns=COMPILED):
-        if turns.xp is not jnp:
-            raise DarnError("a mixture of orders decides its units in another order for every row, so not on the host")
         order, state = state
-        places, core = self._at(order)
-        # The number n stands for no unit, in every order.
-        units = jnp.append(places, jnp.asarray(self.n, places.dtype))
-        y, carry = core.walk(state, lambda carry, j, a: decide(carry, units[j], a), carry, turns)
-        return jnp.zeros_like(y).at[places].set(y), carry
+        return in_places(self.places, order, turns, decide, lambda own: self.core.walk(state, own, carry, turns))
 
     def log_prob(self, y, c=None):
         def in_order(k):
@@ -121,6 +143,13 @@ class Orders(AbstractBinaryLayer):
         order, key = self.draw_order(key)
         places, core = self._at(order)
         return core.validation_log_prob(y[places], c, key=key)
+
+    def quantised(self, c, arithmetic):
+        return Orders(self.core.quantised(c, arithmetic), self.places)
+
+    @property
+    def clips(self):
+        return self.core.clips
 
     def with_bias(self, mean):
         return eqx.tree_at(lambda m: m.core, self, self.core.with_bias(mean))

@@ -25,13 +25,14 @@ class Table(AbstractMap):
 
 
 class RoundedReLU(AbstractMap):
-    """max(c, 0) rounded to multiples of 2^-bits."""
+    """max(c, 0) rounded to multiples of 2^-bits, at most `reach`."""
 
     bits: int = eqx.field(static=True)
+    reach: float = eqx.field(static=True)
 
     def __call__(self, c):
         unit = 1 << self.bits
-        return jnp.round(jnp.maximum(c, 0) * unit) / unit
+        return jnp.round(jnp.clip(c, 0, self.reach) * unit) / unit
 
 
 def _tabulated(name: str, inputs: Inputs, arithmetic) -> tuple[Table, Inputs]:
@@ -62,7 +63,7 @@ class ReLU(AbstractMap):
 
     def quantised(self, inputs, arithmetic):
         t = arithmetic.table_bits
-        return RoundedReLU(t), Inputs(inputs.n, t, inputs.most + 2.0**-t)
+        return RoundedReLU(t, arithmetic.reach), Inputs(inputs.n, t, min(inputs.most + 2.0**-t, arithmetic.reach))
 
     def work(self, v):
         return Work()

@@ -1,8 +1,9 @@
 """The interfaces of deterministic maps and of causal ones."""
 
 import abc
+import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,6 +13,8 @@ from jaxtyping import Array, Float
 from darn.errors import InputError
 from darn.nn._fixed_point import Arithmetic, Inputs, rounded
 from darn.nn._turns import AbstractTurns, Decide
+
+M = TypeVar("M", bound=eqx.Module)
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,14 @@ class AbstractCausalMap(AbstractMap):
     def ones(self) -> "AbstractCausalMap":
         """The same connections, all with weight 1."""
         return jax.tree.map(lambda w: np.ones_like(w) if eqx.is_inexact_array(w) else w, self)
+
+
+def replaced(module: M, **fields: Any) -> M:
+    """A copy of a module with other values of some fields, static ones included."""
+    new = object.__new__(type(module))
+    for f in dataclasses.fields(module):  # type: ignore[arg-type]
+        object.__setattr__(new, f.name, fields.get(f.name, getattr(module, f.name)))
+    return new
 
 
 def causal_maps(tree: Any) -> list[AbstractCausalMap]:

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from darn.nn._base import replaced
+from darn.nn._fixed_point import Arithmetic, Inputs, rounded_outputs
 from darn.nn._registry import register
 
 
@@ -23,6 +25,7 @@ class CausalConvolution(eqx.Module):
     W: Float[Array, "kh kw C F"]
     left: bool = eqx.field(static=True)
     dilation: int = eqx.field(static=True)
+    exact: bool = eqx.field(static=True, default=False)  # in an integer twin
 
     def __init__(
         self,
@@ -67,6 +70,10 @@ class CausalConvolution(eqx.Module):
         """The number of cells to the right that a cell sees."""
         return 0 if self.left else self.before
 
+    def quantised(self, inputs: Inputs, arithmetic: Arithmetic) -> "CausalConvolution":
+        """The integer twin, for the codec."""
+        return replaced(self, W=rounded_outputs(self.W, inputs, arithmetic), exact=True)
+
     def __call__(self, x: Float[Array, "H W C"], dtype=jnp.float32) -> Float[Array, "H W F"]:
         """The convolution at every cell, computed in `dtype`."""
         return self._convolved(x, self.above, dtype)
@@ -80,6 +87,8 @@ class CausalConvolution(eqx.Module):
         return window[:: self.dilation].reshape(-1) @ self.W[0].reshape(-1, self.W.shape[3])
 
     def _convolved(self, x, above, dtype):
+        if self.exact:
+            return self._product(x, above)
         out = lax.conv_general_dilated(
             x[None].astype(dtype),
             self.W.astype(dtype),
@@ -89,3 +98,13 @@ class CausalConvolution(eqx.Module):
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
         return out[0].astype(jnp.float32)
+
+    def _product(self, x, above):
+        """The same as a matrix product: not every algorithm for convolutions is exact where its sums would be."""
+        (kh, kw, C, F), d = self.W.shape, self.dilation
+        rows, columns = x.shape[0] + above - self.above, x.shape[1]
+        x = jnp.pad(x, ((above, 0), (self.before, self.after), (0, 0)))
+        seen = [x[i * d : i * d + rows, j * d : j * d + columns] for i in range(kh) for j in range(kw)]
+        return jnp.matmul(
+            jnp.concatenate(seen, axis=-1), self.W.reshape(kh * kw * C, F), precision=lax.Precision.HIGHEST
+        )

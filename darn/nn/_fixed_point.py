@@ -21,6 +21,7 @@ import numpy as np
 from darn.errors import DarnError
 
 MOST_BITS = 20  # fractional bits of a weight: more would exceed the precision of the original float32
+NOT_FINITE = "the model has weights that are not finite: train it again with a lower learning rate"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +32,13 @@ class Arithmetic:
     bits: int  # integers up to 2^bits are exact
     table_bits: int  # t: activations are multiples of 2^-t
     least: int  # with fewer fractional bits than this in a weight, the next arithmetic is used
+    reach: float = math.inf  # unbounded activations are clipped to this
 
 
 # Float32 if possible: it is twice as fast, and some devices have no usable float64.
 ARITHMETICS = (Arithmetic("float32", 24, 8, 7), Arithmetic("float64", 53, 16, 4))
+# For deep nets, where the worst case of a sum grows from layer to layer, far beyond what there ever is.
+CLIPPED = (Arithmetic("float32", 24, 6, 6, reach=32.0), Arithmetic("float64", 53, 16, 4, reach=1024.0))
 
 
 class Inputs(NamedTuple):
@@ -77,7 +81,7 @@ def rounded(module: Any, sums: Callable[[Any], jax.Array], grid: int, arithmetic
     """
     weights, rest = eqx.partition(module, eqx.is_inexact_array)
     if not all(np.isfinite(w).all() for w in jax.tree.leaves(weights)):
-        raise DarnError("the model has weights that are not finite: train it again with a lower learning rate")
+        raise DarnError(NOT_FINITE)
     k = MOST_BITS
     while k >= arithmetic.least:
         whole = jax.tree.map(lambda w, k=k: np.rint(np.ldexp(np.asarray(w, np.float64), k)), weights)
@@ -90,4 +94,33 @@ def rounded(module: Any, sums: Callable[[Any], jax.Array], grid: int, arithmetic
             values = jax.tree.map(lambda w, k=k: jax.device_put(np.ldexp(w, -k).astype(arithmetic.dtype)), whole)
             return eqx.combine(values, rest), Inputs(found.size, grid + k, math.ldexp(most, -k))
         k -= excess
+    raise TooCoarse
+
+
+def rounded_outputs(W: Any, inputs: Inputs, arithmetic: Arithmetic) -> jax.Array:
+    """Rounds the weights of a matrix product, for each of its outputs to multiples of a 2^-k of its own.
+
+    Args:
+        W: weights whose last axis runs over the outputs; all other axes run over the inputs.
+        inputs: grid and range of the inputs.
+        arithmetic: as in `rounded`.
+
+    Returns:
+        The rounded weights.
+
+    Raises:
+        TooCoarse: if a k would be smaller than `arithmetic.least`.
+        DarnError: if a weight is not finite.
+    """
+    exact = np.asarray(W, np.float64)
+    if not np.isfinite(exact).all():
+        raise DarnError(NOT_FINITE)
+    k = np.full(exact.shape[-1], MOST_BITS)
+    while (k >= arithmetic.least).all():
+        whole = np.rint(np.ldexp(exact, k))
+        most = np.abs(whole).reshape(-1, len(k)).sum(axis=0) * inputs.most
+        excess = np.frexp(np.ldexp(most, inputs.grid))[1] - arithmetic.bits
+        if (excess <= 0).all():
+            return jax.device_put(np.ldexp(whole, -k).astype(arithmetic.dtype))
+        k = k - np.maximum(excess, 0)
     raise TooCoarse

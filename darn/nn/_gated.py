@@ -6,11 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.nn import elu
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._causal_conv import CausalConvolution
+from darn.nn._fixed_point import Arithmetic
 from darn.nn._registry import register
+from darn.nn._streams import FLOATS, Floats, Integers
 
 
 class GridWindow(NamedTuple):
@@ -18,12 +19,6 @@ class GridWindow(NamedTuple):
 
     first: Array
     second: Array
-
-
-def gate(a: Float[Array, "*cells C_twice"]) -> Float[Array, "*cells C"]:
-    """One half of the channels, gated by the other."""
-    value, door = jnp.split(a, 2, axis=-1)
-    return value * jax.nn.sigmoid(door)
 
 
 def dropout(x: Array, rate: float, key: PRNGKeyArray) -> Array:
@@ -86,6 +81,7 @@ class GatedBlock(eqx.Module):
         rate: float = 0.0,
         key: PRNGKeyArray | None = None,
         dtype=jnp.float32,
+        how: Floats | Integers = FLOATS,
     ) -> tuple[Array, Array]:
         """Both streams after the block, at every cell.
 
@@ -96,17 +92,28 @@ class GatedBlock(eqx.Module):
             rate: Of dropout, where there is a key.
             key: Of dropout; None for none.
             dtype: What convolutions are computed in; sums of the streams are in float32.
+            how: In floats or, in an integer twin, in integers.
 
         Returns:
             The new v and h.
         """
         k_v, k_h = (None, None) if key is None else jax.random.split(key)
         drop = lambda x, k: x if k is None else dropout(x, rate, k)  # noqa: E731
-        up, left, b = self.up, self.left, self.b[:, None, None]
-        inside = up[0](elu(v), dtype) + b[0]
-        v = v + gate(up[1](drop(elu(inside), k_v), dtype) + bias[..., 0, :])
-        inside = left[0](elu(h), dtype) + self.link(elu(v), dtype) + b[1]
-        return v, h + gate(left[1](drop(elu(inside), k_h), dtype) + bias[..., 1, :])
+        up, left, b, elu = self.up, self.left, self.b[:, None, None], how.elu
+        inside = how.total(up[0](elu(v), dtype), b[0])
+        v = how.stream(v + how.gate(how.total(up[1](drop(elu(inside), k_v), dtype), bias[..., 0, :])))
+        inside = how.total(left[0](elu(h), dtype), self.link(elu(v), dtype), b[1])
+        h = how.stream(h + how.gate(how.total(left[1](drop(elu(inside), k_h), dtype), bias[..., 1, :])))
+        return v, h
+
+    def quantised(self, how: Integers, arithmetic: Arithmetic) -> "GatedBlock":
+        """The integer twin, for the codec."""
+
+        def twin(f: CausalConvolution) -> CausalConvolution:
+            return f.quantised(how.activations(f.W.shape[2]), arithmetic)
+
+        parts = (tuple(map(twin, self.up)), tuple(map(twin, self.left)), twin(self.link), how.bias(self.b, arithmetic))
+        return eqx.tree_at(lambda m: (m.up, m.left, m.link, m.b), self, parts)
 
     def above(self, columns: int) -> GridWindow:
         """The window of v before the first row of a grid."""
@@ -117,23 +124,33 @@ class GatedBlock(eqx.Module):
         return GridWindow(*(jnp.zeros((f.before, f.W.shape[2])) for f in self.left))
 
     def row(
-        self, window: GridWindow, v: Float[Array, "W C"], bias: Float[Array, "#W 2*C"]
+        self,
+        window: GridWindow,
+        v: Float[Array, "W C"],
+        bias: Float[Array, "#W 2*C"],
+        how: Floats | Integers = FLOATS,
     ) -> tuple[GridWindow, Array, Array]:
         """Returns (the window, v after the block, the input to h) of the next row; `bias` is of the gates of v."""
-        first = jnp.concatenate([window.first, elu(v)[None]])
-        inside = self.up[0].row(first) + self.b[:1]
-        second = jnp.concatenate([window.second, elu(inside)[None]])
-        v = v + gate(self.up[1].row(second) + bias)
-        return GridWindow(first[1:], second[1:]), v, self.link.row(elu(v)[None])
+        first = jnp.concatenate([window.first, how.elu(v)[None]])
+        inside = how.total(self.up[0].row(first), self.b[:1])
+        second = jnp.concatenate([window.second, how.elu(inside)[None]])
+        v = how.stream(v + how.gate(how.total(self.up[1].row(second), bias)))
+        return GridWindow(first[1:], second[1:]), v, self.link.row(how.elu(v)[None])
 
     def cell(
-        self, window: GridWindow, h: Float[Array, " C"], given: Float[Array, " C"], bias: Float[Array, " 2*C"]
+        self,
+        window: GridWindow,
+        h: Float[Array, " C"],
+        given: Float[Array, " C"],
+        bias: Float[Array, " 2*C"],
+        how: Floats | Integers = FLOATS,
     ) -> tuple[GridWindow, Array]:
         """Returns (the window, h after the block) of the next cell of a row.
 
         `given` is from v at this cell, `bias` of the gates of h.
         """
-        first = jnp.concatenate([window.first, elu(h)[None]])
-        inside = self.left[0].cell(first) + given + self.b[1]
-        second = jnp.concatenate([window.second, elu(inside)[None]])
-        return GridWindow(first[1:], second[1:]), h + gate(self.left[1].cell(second) + bias)
+        first = jnp.concatenate([window.first, how.elu(h)[None]])
+        inside = how.total(self.left[0].cell(first), given, self.b[1])
+        second = jnp.concatenate([window.second, how.elu(inside)[None]])
+        h = how.stream(h + how.gate(how.total(self.left[1].cell(second), bias)))
+        return GridWindow(first[1:], second[1:]), h

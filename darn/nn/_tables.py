@@ -1,4 +1,4 @@
-"""Sigmoid and tanh as integer tables, computed in integer arithmetic.
+"""Sigmoid, tanh and elu as integer tables, computed in integer arithmetic.
 
 `exp` and `tanh` of C libraries and vector units differ in the last bit between machines; Python's integers do not.
 """
@@ -40,11 +40,17 @@ def sigmoid_table(step_bits: int, reach: int, bits: int) -> np.ndarray:
 
 @lru_cache
 def activation_table(name: str, step_bits: int, reach: int, bits: int) -> np.ndarray:
-    """tanh or sigmoid at i / 2^step_bits, rounded to multiples of 2^-bits, as float64 (which holds them exactly)."""
+    """tanh, sigmoid or elu at i / 2^step_bits for |i| <= reach * 2^step_bits, rounded to multiples of 2^-bits.
+
+    As float64, which holds them exactly.
+    """
     one, count = 1 << _SCALE, (reach << step_bits) + 1
     if name == "sigmoid":
         low = [_ratio(e, one + e, bits) for e in _powers(step_bits, count)]
         table = [*low[:0:-1], 1 << (bits - 1), *((1 << bits) - f for f in low[1:])]
+    elif name == "elu":
+        low = [-_ratio(one - e, one, bits) for e in _powers(step_bits, count)]
+        table = [*low[:0:-1], *(_ratio(i, 1 << step_bits, bits) for i in range(count))]
     else:
         high = [_ratio(one - e, one + e, bits) for e in _powers(step_bits - 1, count)]  # e^-2t
         table = [*(-v for v in high[:0:-1]), *high]

@@ -6,10 +6,10 @@ compressed file pops them from a stack that a compiled program cannot reach.
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,8 +65,39 @@ class AbstractTurns(abc.ABC):
         """The trailing shape of arrays over rows: () compiled, (number of rows,) on the host."""
 
     @abc.abstractmethod
+    def hold(self, rows: Any) -> Any:
+        """Arrays over rows, as `call` takes them; bits become floats."""
+
+    @abc.abstractmethod
+    def call(self, f: Callable, module: Any, index: Any, *held: Any) -> Any:
+        """f(module, index, *held) of every row, as `call` takes it again; on the host it is a compiled program.
+
+        `f` is a function at the top of a file, since a program belongs to its function; `index` holds whole numbers,
+        the same for all rows.
+        """
+
+    @abc.abstractmethod
+    def fetch(self, held: Any) -> Any:
+        """An array over rows that `call` returned."""
+
     def one_by_one(self, layer: Any, state: Any, decide: Decide, carry: Any) -> tuple[Any, Any]:
         """(y, carry) by the layer's own `read` and `write`, unit by unit."""
+
+        def unit(state_carry, j):
+            state, carry = state_carry
+            carry, y_j = decide(carry, j, self.fetch(self.call(_read, layer, j, state)))
+            return (self.call(_write, layer, j, state, self.hold(y_j)), carry), y_j
+
+        (_, carry), y = self.scan(unit, (self.hold(state), carry), layer.n)
+        return y, carry
+
+
+def _read(layer, j, state):
+    return layer.read(state, j)
+
+
+def _write(layer, j, state, y_j):
+    return layer.write(state, j, y_j)
 
 
 class Compiled(AbstractTurns):
@@ -107,14 +138,14 @@ class Compiled(AbstractTurns):
     def rows(self, state):
         return ()
 
-    def one_by_one(self, layer, state, decide, carry):
-        def unit(state_carry, j):
-            state, carry = state_carry
-            carry, y_j = decide(carry, j, layer.read(state, j))
-            return (layer.write(state, j, y_j), carry), y_j
+    def hold(self, rows):
+        return rows
 
-        (_, carry), y = self.scan(unit, (state, carry), layer.n)
-        return y, carry
+    def call(self, f, module, index, *held):
+        return f(module, index, *held)
+
+    def fetch(self, held):
+        return held
 
 
 class Host(AbstractTurns):
@@ -128,6 +159,7 @@ class Host(AbstractTurns):
 
     def __init__(self, at_once: int = 512):
         self.at_once = at_once  # rows per call of the compiled parts of the walk
+        self._programs: dict[tuple[Callable, int], tuple[Any, Any, Any]] = {}
 
     def block(self):
         return 32
@@ -161,29 +193,63 @@ class Host(AbstractTurns):
     def rows(self, state):
         return jax.tree.leaves(state)[0].shape[-1:]
 
-    def one_by_one(self, layer, state, decide, carry):
-        # `read` and `write` are compiled for a fixed number of rows, and their states stay on the device.
-        (n_rows,) = self.rows(state)
+    def hold(self, rows):
+        n_rows = jax.tree.leaves(rows)[0].shape[-1]
         parts = list(chunks(n_rows, self.at_once))
-        states = [cut(state, *part, self.at_once, axis=-1) for part in parts]
-        y = np.empty((layer.n, n_rows), jax.tree.leaves(state)[0].dtype)
-        for j in range(layer.n):
-            here = jnp.asarray(j)
-            read = [np.asarray(_read(layer, own, here))[:count] for own, (_, count) in zip(states, parts)]
-            carry, y[j] = decide(carry, j, np.concatenate(read))
-            bits = [cut(y[j], *part, self.at_once) for part in parts]
-            states = [_write(layer, own, here, bit) for own, bit in zip(states, bits)]
-        return y, carry
+        padded = (cut(rows, *part, self.at_once, axis=-1) for part in parts)
+        return _Held([jax.device_put(jax.tree.map(_rows_first, own)) for own in padded], [n for _, n in parts])
+
+    def call(self, f, module, index, *held):
+        # One program for all parts. Their results stay on the device.
+        index = jax.tree.map(lambda i: np.asarray(i, np.int32), index)
+        program, weights = self._program(f, module)
+        return _Held([program(weights, index, own) for own in zip(*(v.parts for v in held))], held[0].counts)
+
+    def _program(self, f, module):
+        # Found once a walk: taking a large module apart takes as long as many a step.
+        if (f, id(module)) not in self._programs:
+            leaves, tree = jax.tree.flatten(module)
+            arrays = [leaf for leaf in leaves if _is_array(leaf)]
+            others = tuple(None if _is_array(leaf) else leaf for leaf in leaves)
+            self._programs[f, id(module)] = _over_rows(f, tree, others), arrays, module
+        return self._programs[f, id(module)][:2]
+
+    def fetch(self, held):
+        parts = zip(held.parts, held.counts)
+        return np.concatenate([np.moveaxis(np.asarray(own)[:n], 0, -1) for own, n in parts], axis=-1)
 
 
-@eqx.filter_jit
-def _read(layer, state, j):
-    return jax.vmap(lambda s: layer.read(s, j), in_axes=-1)(state)
+class _Held:
+    """Values of rows on the device: in parts of equal size, padded, with the number of rows in each."""
+
+    def __init__(self, parts: list[Any], counts: list[int]):
+        self.parts, self.counts = parts, counts
+
+    def __iter__(self) -> Iterator["_Held"]:
+        """The parts of a tuple."""
+        return (_Held(list(own), self.counts) for own in zip(*self.parts))
 
 
-@eqx.filter_jit
-def _write(layer, state, j, bits):
-    return jax.vmap(lambda s, y: layer.write(s, j, y), in_axes=-1, out_axes=-1)(state, bits)
+def _rows_first(v: np.ndarray) -> np.ndarray:
+    v = np.ascontiguousarray(np.moveaxis(v, -1, 0))
+    return v.astype(jax.dtypes.canonicalize_dtype(float)) if v.dtype == np.uint8 else v
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray)
+
+
+@lru_cache(maxsize=256)
+def _over_rows(f: Callable, tree: Any, others: tuple):
+    """The program of `Host.call`, for a module of given structure, with None in place of arrays."""
+
+    @jax.jit
+    def program(arrays, index, rows):
+        own = iter(arrays)
+        module = jax.tree.unflatten(tree, [next(own) if leaf is None else leaf for leaf in others])
+        return jax.vmap(lambda *own: f(module, index, *own))(*rows)
+
+    return program
 
 
 COMPILED = Compiled()

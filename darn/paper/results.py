@@ -33,8 +33,6 @@ KEYS = (
     "command",
     "model",
 )
-# What `darn eval --quick` scores: every 10th test row, with this many samples, once.
-QUICK_EVERY, QUICK_SAMPLES = 10, 1000
 
 
 def path_of(results: Path, row: Row) -> Path:

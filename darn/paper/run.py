@@ -165,7 +165,7 @@ class Driver:
         return _head(row, run.info["data"]["sha256"]) | {
             **found.summary(),
             "ess": found.summary().get("ess"),
-            "quick": scoring.quick(run, found.method) if row.keep_model else None,
+            "quick": scoring.quick(run, row, found.method) if row.keep_model else None,
             "parameters": scoring.n_parameters(run.model),
             "seconds_train": round(seconds, 2),
             "seconds_eval": round(took, 2),
@@ -187,7 +187,7 @@ class Driver:
             raise DarnError(f"{path} lacks {lacking(record)[0]!r}, and there is no model to compute it from")
         quick = record.get("quick")
         if quick is None and row.keep_model:
-            quick = scoring.quick(run, record.get("method", "auto"))
+            quick = scoring.quick(run, row, record.get("method", "auto"))
         new = _head(row, run.info["data"]["sha256"]) | {
             "quick": quick,
             "parameters": scoring.n_parameters(run.model),

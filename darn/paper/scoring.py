@@ -15,8 +15,7 @@ from darn.inference import likelihood, sampling
 from darn.model import Stack
 from darn.nn import causal_maps
 from darn.paper import rbm
-from darn.paper.results import QUICK_EVERY, QUICK_SAMPLES
-from darn.paper.rows import Row
+from darn.paper.rows import QUICK, Row
 from darn.runs.baselines import independent_nll
 from darn.runs.folder import Run, scored_rows
 
@@ -62,17 +61,18 @@ def score(model: Stack, x, context, protocol: Protocol) -> likelihood.Likelihood
     return likelihood.importance(model, x, context=context, n_samples=S, repeats=R, seed=protocol.seed)
 
 
-def quick(run: Run, method: str = "auto", seed: int = 0) -> dict:
+def quick(run: Run, row: Row, method: str = "auto", seed: int = 0) -> dict:
     """The figure that anyone can reproduce in minutes on a CPU: `darn eval MODEL --quick`.
 
     It uses the method of the full figure: 2^16 codes with a NADE take minutes on a GPU and hours on a CPU.
     """
-    x, context = scored_rows(run.rows().take(slice(None, None, QUICK_EVERY)))
-    found = score(run.model, x, context, Protocol(QUICK_SAMPLES, 1, seed, method))
+    every, n_samples = row.quick
+    x, context = scored_rows(run.rows().take(slice(None, None, every)))
+    found = score(run.model, x, context, Protocol(n_samples, 1, seed, method))
     return {
         "rows": len(x),
-        "every": QUICK_EVERY,
-        "n_samples": 0 if found.method == "exact" else QUICK_SAMPLES,
+        "every": every,
+        "n_samples": 0 if found.method == "exact" else n_samples,
         "seed": seed,
         "nll": found.nll,
         "nll_ci95": found.nll_ci95,
@@ -127,5 +127,6 @@ def score_rbm(file: Path, chains: int, temperatures: int, *, every: int = 1, see
 
 def quick_rbm(file: Path, seed: int = 0) -> dict:
     """The RBM's quick figure: every 10th row, log Z by a short annealing."""
-    found = score_rbm(file, 100, QUICK_SAMPLES, every=QUICK_EVERY, seed=seed)
-    return {"every": QUICK_EVERY, "seed": seed} | {k: found[k] for k in ("rows", "n_samples", "nll", "nll_ci95")}
+    every, steps = QUICK
+    found = score_rbm(file, 100, steps, every=every, seed=seed)
+    return {"every": every, "seed": seed} | {k: found[k] for k in ("rows", "n_samples", "nll", "nll_ci95")}
