@@ -346,11 +346,13 @@ def frontier(args) -> dict:
     x = rows.take(slice(0, min(args.rows, len(rows)))).unpack()
     rowwise = codec.RowCodec(run.model)
     seconds: dict[str, list[float]] = {"encode": [], "decode": []}
+    processor: dict[str, list[float]] = {"encode": [], "decode": []}
 
     def timed(way: str, f, *given):
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         found = f(run.model, *given)
         seconds[way].append(time.perf_counter() - start)
+        processor[way].append(time.process_time() - cpu)
         print(f"{way}: {seconds[way][-1]:.1f} s", file=sys.stderr, flush=True)
         return found
 
@@ -376,6 +378,7 @@ def frontier(args) -> dict:
         "rows_without_bits_back": found.first,
         "rows_come_back": "not tried" if args.write_only else whole,
         "seconds": seconds,
+        "processor_seconds": processor,
         "rows_a_second": {k: len(x) / min(v) for k, v in seconds.items() if v},
     }
     if args.cost:

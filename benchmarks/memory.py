@@ -5,8 +5,6 @@ python -m benchmarks.memory --rows 50000 5000000 --only eval encode --kinds npy
 
 import argparse
 import json
-import os
-import resource
 import subprocess
 import sys
 import time
@@ -57,18 +55,21 @@ def _array(f, rows: int, parts) -> None:
         f.write(part.tobytes())
 
 
+# The system counts the memory of the process that starts a command as the command's own, so a small one starts it.
+STARTER = """import resource, subprocess, sys
+status = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
+
+
 def measure(words: list[str]) -> dict:
     """Seconds and peak memory of one command, in a process of its own."""
     began = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "darn", *words], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
+    starter = [sys.executable, "-S", "-c", STARTER, sys.executable, "-m", "darn", *words]
+    status, peak = map(int, subprocess.run(starter, stdout=subprocess.PIPE, text=True, check=True).stdout.split())
     if status:
         sys.exit(f"`darn {' '.join(words)}` failed")
-    return {"seconds": round(time.monotonic() - began, 1), "peak_mb": round(_kilobytes(usage) / 1000)}
-
-
-def _kilobytes(usage: resource.struct_rusage) -> float:
-    return usage.ru_maxrss * 1.024 if sys.platform != "darwin" else usage.ru_maxrss / 1000
+    size = peak * 1024 if sys.platform != "darwin" else peak
+    return {"seconds": round(time.monotonic() - began, 1), "peak_mb": round(size / 1e6)}
 
 
 def main(argv: list[str] | None = None) -> dict:

@@ -22,3 +22,15 @@ class FormatError(DarnError, ValueError):
 
 class NotFoundError(DarnError, FileNotFoundError):
     """A file, folder or name that does not exist."""
+
+
+def printable(text: str) -> str:
+    """The text with its control characters written out, so that a terminal shows them instead of obeying them.
+
+    Args:
+        text: may quote a file, such as the name of a column.
+
+    Returns:
+        One line; an escape character, for example, is the four characters \\x1b.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

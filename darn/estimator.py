@@ -28,11 +28,11 @@ from darn.data import Rows
 from darn.errors import FormatError, InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import load_model, save_model
-from darn.runs import defaults
+from darn.runs import defaults, search
 from darn.runs.info import read_info
 from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
-from darn.training import compiling, fit
+from darn.training import compiling
 from darn.zoo import build
 
 LEAST = 128  # the least number of rows in a program: fewer are padded, so that small calls share one program
@@ -56,7 +56,10 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         weight_decay: half this times the squared weights is added to the loss.
         l1: penalty on the absolute autoregressive weights.
         patience: validations without improvement after which training stops; 0 for none.
-        validation_fraction: fraction of the rows held out to choose the best epoch, drawn with `random_state`.
+        validation_fraction: fraction of the rows held out to choose the best model and epoch, drawn with
+            `random_state`.
+        search: seconds, about, on two cores, to choose among a few models by validation; 0 for the default of this
+            size. "auto" is a minute, more for over 10,000 rows, and 0 for fewer than 200 or if `epochs` is given.
         n_samples: importance samples per row if there are too many stochastic units for exact scores (more than 16,
             fewer under a NADE); None for as many as `precision` needs (100 in `complete`).
         precision: of an estimated score, nats: a row gets as many samples as bring the variance of its log p down to
@@ -71,6 +74,8 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         bound_: bound of the validation rows, nats per row.
         n_iter_: epochs trained.
         recipe_: all settings of the training.
+        search_: the models that were compared, their bounds, which was chosen and what it gained over the default; None
+            without a search.
     """
 
     n_features_in_: int
@@ -91,6 +96,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         l1="auto",
         patience="auto",
         validation_fraction=0.1,
+        search="auto",
         n_samples=None,
         precision=0.01,
         binarize=None,
@@ -109,6 +115,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         self.l1 = l1
         self.patience = patience
         self.validation_fraction = validation_fraction
+        self.search = search
         self.n_samples = n_samples
         self.precision = precision
         self.binarize = binarize
@@ -139,29 +146,34 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         parts = weight - held, held
         if not all(w.any() for w in parts):  # too few rows to set any aside
             parts = weight, weight
-        recipe = self._recipe(int(np.count_nonzero(parts[0])), X.shape[1], seed)
-        train = _padded_rows(values, parts[0], X.shape[1], recipe.training.batch)
+        recipes = self._recipes(int(np.count_nonzero(parts[0])), X.shape[1], seed)
+        train = _padded_rows(values, parts[0], X.shape[1], max(r.training.batch for r in recipes))
         valid = _padded_rows(values, parts[1], X.shape[1], 500)
-        mean = np.average(X, axis=0, weights=sample_weight)
+        mean = jnp.asarray(np.average(X, axis=0, weights=sample_weight), jnp.float32)
         # As one program: otherwise every new shape would compile a dozen small ones.
         start = jax.jit(build, static_argnums=(0, 1), compiler_options=compiling(0))
-        model = start(recipe.architecture, X.shape[1], mean=jnp.asarray(mean, jnp.float32), key=jax.random.key(seed))
-        found = fit(model, train, valid, recipe.training, progress=bool(self.verbose))
-        self.model_, self.recipe_ = found.model, recipe
+        make = lambda r: start(r.architecture, X.shape[1], mean=mean, key=jax.random.key(seed))  # noqa: E731
+        self.recipe_, found = search.fit(recipes, make, train, valid, progress=bool(self.verbose))
+        self.model_, self.search_ = found.model, found.search
         self.bound_, self.n_iter_ = found.bound, found.epochs
+        if self.verbose and found.search is not None:
+            print(f"DARN: {search.statement(found.search)}")
         if self.verbose:
             print(f"DARN: {found.bound:.2f} nats per validation row, epoch {found.epoch} of {found.epochs}")
         return self
 
-    def _recipe(self, n_rows: int, n_columns: int, seed: int) -> Recipe:
-        """The parameters, with "auto" replaced by the value for this size."""
+    def _recipes(self, n_rows: int, n_columns: int, seed: int) -> list[Recipe]:
+        """The models to choose from: the parameters, with "auto" replaced by values for this size."""
         given = {field: getattr(self, name) for name, field in _FIELDS.items() if not _is_auto(getattr(self, name))}
         for name in ("batch_size", "epochs"):
             if _FIELDS[name] in given:
                 _check(name, given[_FIELDS[name]], 1, whole=True)
-        fields = defaults.fields(n_rows, n_columns, given)
         for name in ("n_h", "n_d"):
-            fields[name] = _units(name, fields[name])
+            if name in given:
+                given[name] = _units(name, given[name])
+        fields = defaults.fields(n_rows, n_columns, given)
+        if not _is_auto(self.search):
+            _check("search", self.search, 0)
         for name in ("learning_rate", "weight_decay", "l1", "patience"):
             _check(name, fields[_FIELDS[name]], 0)
         if self.n_samples is not None:
@@ -171,7 +183,9 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             choices = next(f for f in dataclasses.fields(Architecture) if f.name == name).metadata["choices"]
             if fields[name] not in choices:
                 raise InputError(f"{name} must be one of {', '.join(choices)}, not {fields[name]!r}")
-        return Recipe().replace(**(fields | {"source": "", "description": "fitted by darn.DARN", "seed": seed}))
+        recipe = Recipe().replace(source="", description="fitted by darn.DARN", seed=seed)
+        seconds = None if _is_auto(self.search) else float(self.search)
+        return search.candidates(recipe, given, n_rows, n_columns, seconds=seconds)
 
     # ------------------------------------------------------------ a density
 
@@ -298,6 +312,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         params = {k: v for k, v in self.get_params().items() if k != "random_state"}
         info = {"recipe": self.recipe_.to_json(), "data": data, "made": {"versions": versions()}}
         info["training"] = {"valid_bound": self.bound_, "epochs": self.n_iter_}
+        info |= {} if self.search_ is None else {"search": self.search_}
         save_model(path, self.model_, json.loads(json.dumps(info | {"estimator": params}, default=_plain)))
 
     @classmethod
@@ -322,6 +337,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             new.feature_names_in_ = np.array(about.data.columns, dtype=object)
         new.recipe_ = about.recipe if "recipe" in info else Recipe()
         new.bound_, new.n_iter_ = about.training.valid_bound, about.training.epochs
+        new.search_ = info.get("search")
         return new
 
     # ------------------------------------------------------------ input

@@ -14,6 +14,8 @@ from typing import BinaryIO
 
 from darn.errors import DarnError
 
+RUN_FILES = ("model.safetensors", "checkpoint.safetensors", "recipe.json", "metrics.jsonl")  # of a run folder
+
 
 def open_input(path: str | Path) -> BinaryIO:
     """Opens an ordinary file for reading; devices and pipes may have no end, or never begin, and are refused.
@@ -57,8 +59,16 @@ def check_target(path: str | Path, *inputs: str | Path | None) -> None:
     if not stat.S_ISREG(mode):
         raise DarnError(f"{path} is a device or a pipe, not a file: name a file to write")
     for given in inputs:
-        if given is not None and os.path.exists(given) and os.path.samefile(path, given):
+        if given is not None and any(os.path.samefile(path, file) for file in _files_of(Path(given))):
             raise DarnError(f"{path} is itself an input: name another file to write")
+
+
+def _files_of(given: Path) -> list[Path]:
+    """The files that are read if `given` is an input: of a folder the images, or what training wrote."""
+    if not given.is_dir():
+        return [given] if given.exists() else []
+    trained = [f for f in map(given.joinpath, RUN_FILES) if f.exists()]
+    return trained or [f for f in given.iterdir() if f.is_file()]
 
 
 @contextlib.contextmanager

@@ -22,10 +22,9 @@ from darn import data
 from darn.errors import InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import save_model
-from darn.runs import folder
+from darn.runs import folder, search
 from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
-from darn.training import fit
 
 
 class TableDARN(DensityMixin, BaseEstimator):
@@ -37,7 +36,9 @@ class TableDARN(DensityMixin, BaseEstimator):
         unseen: what a text that no training row had counts as, in rows to be scored or completed: "error", "missing",
             or "nearest", the known text that is most like it.
         epochs: passes over the training rows; "auto" chooses them by the size of the table.
-        validation_fraction: of the rows, held out to choose the best epoch.
+        validation_fraction: of the rows, held out to choose the best model and epoch.
+        search: seconds, about, on two cores, to choose among a few models by validation; 0 for the default of this
+            size. "auto" is a minute, more for over 10,000 rows, and 0 for fewer than 200 or if `epochs` is given.
         n_samples: importance samples of a row, if its code cannot be summed over; None for as many as `precision`
             needs (100 in `complete`).
         precision: of an estimated score, nats: a row gets as many samples as bring the variance of its log p down to
@@ -53,6 +54,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         unseen="error",
         epochs="auto",
         validation_fraction=0.1,
+        search="auto",
         n_samples=None,
         precision=0.01,
         random_state=None,
@@ -62,6 +64,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         self.unseen = unseen
         self.epochs = epochs
         self.validation_fraction = validation_fraction
+        self.search = search
         self.n_samples = n_samples
         self.precision = precision
         self.random_state = random_state
@@ -79,6 +82,10 @@ class TableDARN(DensityMixin, BaseEstimator):
         """
         if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
             raise InputError(f"validation_fraction must be between 0 and 1, not {self.validation_fraction!r}")
+        budget: Any = self.search
+        auto = isinstance(budget, str) and budget == "auto"
+        if not auto and (not isinstance(budget, numbers.Real) or not 0 <= float(budget) < np.inf):
+            raise InputError(f'search must be "auto" or a number of seconds, 0 or more, not {budget!r}')
         form, cells = data.read_frame(X)
         if len(cells) < 2:
             raise InputError("at least two rows are needed, one of them for validation")
@@ -96,11 +103,13 @@ class TableDARN(DensityMixin, BaseEstimator):
         )
         given = {} if self.epochs == "auto" else {"epochs": self.epochs}
         recipe = Recipe().replace(source="", categorical="auto", seed=seed, description="fitted by darn.TableDARN")
-        recipe = folder.sized(recipe.replace(**given), given, splits)
-        trained = fit(
-            folder.new_model(recipe, splits), splits.train, splits.valid, recipe.training, progress=bool(self.verbose)
-        )
-        self.model_, self.recipe_, self.schema_, self.form_ = trained.model, recipe, schema, form
+        seconds = None if auto else float(budget)
+        recipes = folder.candidates(recipe.replace(**given), given, splits, seconds)
+        make = lambda r: folder.new_model(r, splits)  # noqa: E731
+        self.recipe_, trained = search.fit(recipes, make, splits.train, splits.valid, progress=bool(self.verbose))
+        if self.verbose and trained.search is not None:
+            print(search.statement(trained.search))
+        self.model_, self.schema_, self.form_, self.search_ = trained.model, schema, form, trained.search
         self.feature_names_in_, self.n_features_in_ = np.array(form.names, object), len(form.names)
         self.bound_, self.n_iter_ = trained.bound, trained.epochs
         return self
@@ -174,6 +183,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         params = {k: v for k, v in self.get_params().items() if k != "random_state"}
         info = {"recipe": self.recipe_.to_json(), "data": about, "made": {"versions": versions()}}
         info |= {"training": {"valid_bound": self.bound_, "epochs": self.n_iter_}}
+        info |= {} if self.search_ is None else {"search": self.search_}
         info |= {"table_estimator": {"params": params, "library": self.form_.library, "tags": self.form_.tags}}
         save_model(path, self.model_, json.loads(json.dumps(info)))
 
@@ -198,4 +208,5 @@ class TableDARN(DensityMixin, BaseEstimator):
         new.feature_names_in_, new.n_features_in_ = np.array(run.schema.names, object), len(run.schema.names)
         made = run.info.get("training", {})
         new.bound_, new.n_iter_ = made.get("valid_bound"), made.get("epochs")
+        new.search_ = run.info.get("search")
         return new

@@ -1,11 +1,17 @@
 """Settings of every test: JAX on the CPU, no silent promotion of types or ranks, warnings as errors."""
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["DARN_CACHE"] = "off"  # every test compiles what it runs, and leaves the user's folders alone
+worker = os.environ.get("PYTEST_XDIST_WORKER")
+if worker is None:  # compiled programs are shared by all processes of this run, and by no other run
+    os.environ["DARN_CACHE"] = tempfile.mkdtemp(prefix="darn-compiled-")
+    atexit.register(shutil.rmtree, os.environ["DARN_CACHE"], ignore_errors=True)
 # Most of the time goes into compiling programs that run for a moment.
 # `XLA_FLAGS= pytest` optimises them in full.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -16,7 +22,6 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # nobody reads t
 gc.set_threshold(200_000, 50, 100)  # tracing makes many objects that live on: collecting takes a tenth of the time
 
 # A core to each process of pytest-xdist: threads of small programs wait for each other more than they help.
-worker = os.environ.get("PYTEST_XDIST_WORKER")
 if worker and hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
@@ -32,12 +37,25 @@ CHECKED = ("nn", "layers", "model", "batching", "gradients", "random")
 CHECKED += tuple(f"inference.{module}" for module in ("objective", "likelihood", "sampling", "completion"))
 install_import_hook([f"darn.{room}" for room in CHECKED], "beartype.beartype")
 
+from darn.cache import use_cache  # noqa: E402
+
+use_cache()
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "error")
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
+
+
+# The files that take longest, in this order before all others: none of them is to be the last, alone on one core.
+LONG = ("products", "layers", "sweep", "report", "reproduce", "docs", "cli", "training", "codec", "gradients", "model")
+
+
+def pytest_collection_modifyitems(items):
+    rank = {f"test_{name}": i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -35,9 +35,13 @@ def blank(make):
     shapes = eqx.filter_eval_shape(make)
     arrays = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "dtype")]
     if not all(np.issubdtype(leaf.dtype, np.floating) for leaf in arrays):
-        return make()  # an EoNADE's orders are drawn, too
+        return eqx.filter_jit(make)()  # an EoNADE's orders are drawn, too
     zeros = lambda leaf: np.zeros(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf  # noqa: E731
     return jax.device_put(jax.tree.map(zeros, shapes))  # `jnp.asarray` would compile a program for every shape
+
+
+# `build` as one program, instead of several for every new shape.
+fresh = jax.jit(build, static_argnums=(0, 1), static_argnames=("n_context", "shape", "groups"))
 
 
 def randomised(module, seed, scale=0.9, grid=None):

@@ -443,17 +443,16 @@ class Urn(AbstractBinaryLayer):
 """
 
 
-@pytest.mark.parametrize("how", ["option", "variable"])
-def test_a_layer_from_elsewhere(how, tmp_path, capsys):
-    """It is imported by every command that is asked to; in processes of their own, where no other test imported it."""
+def test_a_layer_from_elsewhere(tmp_path, capsys):
+    """It is imported by every command that is asked to, by an option or by a variable; in processes of their own,
+    where no other test imported it."""
     (tmp_path / "my_layers.py").write_text(URN)
-    option = ["--import", "my_layers"] if how == "option" else []
-    environment = os.environ | ({"DARN_IMPORT": "my_layers"} if how == "variable" else {})
-    for argv in (
-        ["train", "digits", *QUICK, "--epochs", "1", "--visible", "urn", "--n_components", "4", "--out", "r", *option],
-        ["eval", "r", "--every", "50", *option],
+    new = ["train", "digits", *QUICK, "--epochs", "1", "--visible", "urn", "--n_components", "4", "--out", "r"]
+    for argv, variable in (
+        ([*new, "--import", "my_layers"], {}),
+        (["eval", "r", "--every", "50"], {"DARN_IMPORT": "my_layers"}),
     ):
-        p = program(*argv, env=environment)
+        p = program(*argv, env=os.environ | variable)
         out, err = p.communicate(timeout=120)
         assert p.returncode == 0, err
     assert "-log p" in out
@@ -654,8 +653,8 @@ def test_help_is_light(argv):
     """Nothing heavy is imported, and the answer is there at once."""
     code = f"import sys, darn.cli\ntry: darn.cli.main({argv})\nexcept SystemExit: pass\n"
     code += f"print([m for m in {HEAVY} if m in sys.modules])"
-    took = []
-    for _ in range(3):
+    took = [np.inf]
+    while min(took) >= 0.6 and len(took) < 4:
         began = os.times()
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         ended = os.times()  # of the processor: other programs may be running

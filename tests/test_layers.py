@@ -58,17 +58,19 @@ def observe(layer, c, y, keys):
 
     weights, static = eqx.partition(layer, eqx.is_inexact_array)
     seen = {"log_prob": jax.vmap(lambda y: layer.log_prob(y, c))(y), "one": layer.log_prob(y[-1], c)}
+    seen["trained"] = layer.training_log_prob(y[-1], c, key=keys[0])
     seen["slope"] = jax.vmap(jax.grad(score), (None, 0))(weights, y[:: len(y) - 1])
     seen["sample"] = jax.vmap(lambda key: layer.sample(c, key=key))(keys)
     seen["most_probable"] = layer.most_probable(c)
-    u = jax.vmap(lambda key: jax.random.uniform(key, (layer.n,)))(keys[:500])
-    seen["u"], seen["chain"], seen["logits along the chain"], seen["logits"] = u, [], [], []
-    for k in range(layer.n_orders):
+    u = seen["u"] = jax.vmap(lambda key: jax.random.uniform(key, (layer.n,)))(keys[:500])
+
+    def in_order(k):
         start = (jnp.zeros(layer.n), jnp.zeros(layer.n, jnp.int32))
-        chain = jax.vmap(lambda u, k=k, start=start: layer.chain(drawing(u), start, c, order=k))(u)
-        seen["chain"].append(chain)
-        seen["logits along the chain"].append(jax.vmap(lambda y, k=k: layer.logits(y, c, order=k))(chain[0]))
-        seen["logits"].append(jax.vmap(lambda y, k=k: layer.logits(y, c, order=k))(y))
+        chain = jax.vmap(lambda u: layer.chain(drawing(u), start, c, order=k))(u)
+        logits = jax.vmap(lambda y: layer.logits(y, c, order=k))(jnp.concatenate([chain[0], y]))
+        return chain, logits[: len(u)], logits[len(u) :]
+
+    seen["chain"], seen["logits along the chain"], seen["logits"] = lax.map(in_order, jnp.arange(layer.n_orders))
     seen["logits of the most probable"] = layer.logits(seen["most_probable"][0], c)
     soft = jnp.concatenate([0.8 * y[:2] + 0.1, y[-2:]])
     seen["jacobian"] = jax.vmap(jax.jacobian(lambda y: layer.logits(y, c)))(soft)
@@ -82,14 +84,20 @@ def bias_of(layer):
 
 
 @lru_cache
-def look(name, grid=None, extreme=False):
-    """(layer, context, what `observe` saw)."""
-    layer, c = make_layer(name, grid)
-    if extreme:
-        b = 100 * np.sign(np.asarray(bias_of(layer)) + 0.01)
-        layer = eqx.tree_at(bias_of, layer, jnp.asarray(b, jnp.float32))
-    keys = jax.random.split(jax.random.key(7), N_SAMPLES)
-    return layer, c, jax.tree.map(np.asarray, observe(layer, c, jnp.asarray(states(layer.n)), keys))
+def look_at_all(name):
+    """What `look` returns for each kind of weights: one after the other, while their program is still compiled."""
+    layer, c = make_layer(name)
+    coarse, _ = make_layer(name, grid=1 / 8)
+    b = 100 * np.sign(np.asarray(bias_of(layer)) + 0.01)
+    extreme = eqx.tree_at(bias_of, layer, jnp.asarray(b, jnp.float32))
+    y, keys = jnp.asarray(states(layer.n)), jax.random.split(jax.random.key(7), N_SAMPLES)
+    kinds = {"plain": layer, "coarse": coarse, "extreme": extreme}
+    return {kind: (one, c, jax.tree.map(np.asarray, observe(one, c, y, keys))) for kind, one in kinds.items()}
+
+
+def look(name, kind="plain"):
+    """(layer, context, what `observe` saw); with plain weights, on a coarse grid or with extreme biases."""
+    return look_at_all(name)[kind]
 
 
 def log_probs(name):
@@ -102,8 +110,9 @@ def log_probs(name):
 @pytest.mark.parametrize("name", MAPS)
 def test_map_equals_reference(name):
     m, n_in = make_map(name)
+    apply = jax.jit(lambda c: m(c))
     for c in np.random.default_rng(0).normal(size=(3, n_in)).astype(np.float32):
-        np.testing.assert_allclose(jax.jit(lambda c: m(c))(jnp.asarray(c)), reference.apply(m, c), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(apply(jnp.asarray(c)), reference.apply(m, c), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CAUSAL_MAPS)
@@ -123,8 +132,9 @@ def test_causal_map_sees_only_what_comes_before(name):
 def test_causal_map_is_the_sum_of_its_outgoing_weights(name):
     m, n = make_map(name)
     y = jax.random.normal(jax.random.key(1), (n,))
-    outgoing = np.asarray(jax.jit(jax.vmap(m.outgoing))(jnp.arange(n)), np.float64)
-    np.testing.assert_allclose(m(y), np.asarray(y, np.float64) @ outgoing, rtol=1e-5, atol=2e-6)
+    whole, outgoing = jax.jit(lambda y: (m(y), jax.vmap(m.outgoing)(jnp.arange(n))))(y)
+    outgoing = np.asarray(outgoing, np.float64)
+    np.testing.assert_allclose(whole, np.asarray(y, np.float64) @ outgoing, rtol=1e-5, atol=2e-6)
     assert np.all(np.tril(outgoing) == 0)
 
 
@@ -177,9 +187,14 @@ def test_products_are_plain_ones_under_vmap_and_in_gradients(axes):
     a, b = array((2, 3, 4), axes[0]), array((2, 4, 6), axes[1])
     over = jax.vmap(products, axes) if axes != (None, None) else products
     plain = jax.vmap(jnp.matmul, axes) if axes != (None, None) else jnp.matmul
-    np.testing.assert_allclose(over(a, b), plain(a, b), rtol=1e-5, atol=1e-5)
-    slopes = [jax.grad(lambda a, b, f=f: jnp.sum(jnp.sin(f(a, b))), (0, 1))(a, b) for f in (over, plain)]
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *slopes)
+
+    @partial(jax.jit, static_argnums=0)
+    def value_and_slopes(f, a, b):
+        return f(a, b), jax.grad(lambda a, b: jnp.sum(jnp.sin(f(a, b))), (0, 1))(a, b)
+
+    (value, slopes), (plain_value, plain_slopes) = (value_and_slopes(f, a, b) for f in (over, plain))
+    np.testing.assert_allclose(value, plain_value, rtol=1e-5, atol=1e-5)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), slopes, plain_slopes)
 
 
 @pytest.mark.parametrize("name", [name for name in LOCAL if "convolution" in name])
@@ -188,7 +203,7 @@ def test_period_one_is_a_convolution(name):
     x = jnp.asarray(np.random.default_rng(6).normal(size=n_in), jnp.float32).reshape(1, *m.grid)
     form = ("NHWC", "HWIO", "NHWC")
     expected = lax.conv_general_dilated(x, m.W[0, 0], (m.stride,) * 2, "SAME", dimension_numbers=form)[0]
-    np.testing.assert_allclose(m.product(x[0]), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(lambda x: m.product(x))(x[0]), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_untied_cells_share_no_weight():
@@ -211,7 +226,7 @@ def test_wavefront_decides_every_unit_once_and_after_all_it_sees(name):
         return None, (a > 0).astype(a.dtype)
 
     b = np.round(8 * np.random.default_rng(3).normal(size=n)) / 8
-    y, _ = m.walk(jnp.asarray(b, jnp.float32), decide, None, COMPILED)
+    y, _ = jax.jit(lambda b: m.walk(b, decide, None, COMPILED))(jnp.asarray(b, jnp.float32))
     jax.effects_barrier()
     assert sorted(v for front in fronts for v in front) == list(range(n))
     known = np.zeros(n, bool)
@@ -280,7 +295,7 @@ def test_log_prob_equals_reference(name):
 def test_context_must_be_given(name):
     layer, _ = make_layer(name)
     with pytest.raises(ValueError, match="context"):
-        layer.log_prob(jnp.asarray(states(layer.n)[0]))
+        jax.eval_shape(layer.log_prob, jnp.asarray(states(layer.n)[0]))
 
 
 @layers
@@ -303,12 +318,13 @@ def test_many_rows_are_scored_as_few_are(name):
 
     y = states(layer.n)
     times = -(-33_000 // len(y))
-    few, many = score(layer, jnp.asarray(y)), score(layer, jnp.asarray(np.tile(y, (times, 1))))
-    np.testing.assert_allclose(few[0], seen["log_prob"], rtol=1e-5, atol=2e-5)
+    many = [
+        np.asarray(v).reshape(times, len(y), *v.shape[1:]) for v in score(layer, jnp.asarray(np.tile(y, (times, 1))))
+    ]
+    np.testing.assert_allclose(many[0][0], seen["log_prob"], rtol=1e-5, atol=2e-5)
     possible = seen["log_prob"] > -1000  # of one-hot groups: others are sums of terms of 10,000
-    for a, b in zip(few, many):
-        spread = np.abs(np.asarray(b).reshape(times, *a.shape) - np.asarray(a)[None])
-        assert spread[:, possible].max() < 1e-4
+    for value in many:
+        assert np.abs(value - value[:1])[:, possible].max() < 1e-4
 
 
 @layers
@@ -347,20 +363,21 @@ def test_log_prob_is_the_chain_rule_over_logits(name):
 @layers
 def test_chain_shows_every_unit_once_with_the_logits_of_its_own_path(name):
     """Weights on a coarse grid, so that sums are exact in any order and rounding decides no tie."""
-    _, _, seen = look(name, grid=1 / 8)
-    for (y, (a, times)), logits in zip(seen["chain"], seen["logits along the chain"]):
-        assert np.all(times == 1)
-        np.testing.assert_allclose(a, logits, rtol=1e-5, atol=1e-5)
-        np.testing.assert_array_equal(y, seen["u"] < reference.sigmoid(np.clip(a, -80, 80).astype(np.float64)))
+    _, _, seen = look(name, "coarse")
+    y, (a, times) = seen["chain"]  # of every order
+    assert np.all(times == 1)
+    np.testing.assert_allclose(a, seen["logits along the chain"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(y, seen["u"] < reference.sigmoid(np.clip(a, -80, 80).astype(np.float64)))
 
 
 @one_order
 def test_on_the_host_a_walk_decides_the_same(name):
     """All rows at once, in NumPy, in parts of a few rows; the units in order."""
-    layer, c, seen = look(name, grid=1 / 8)
+    layer, c, seen = look(name, "coarse")
     n_rows = 11
-    u, (y, (a, _)) = seen["u"][:n_rows].T, seen["chain"][0]
-    state = jax.tree.map(lambda v: np.repeat(np.asarray(v)[..., None], n_rows, axis=-1), layer.start(c))
+    u, (y, (a, _)) = seen["u"][:n_rows].T, jax.tree.map(lambda v: v[0], seen["chain"])
+    start = eqx.filter_jit(lambda layer, c: layer.start(c))(layer, c)
+    state = jax.tree.map(lambda v: np.repeat(np.asarray(v)[..., None], n_rows, axis=-1), start)
     logits = np.full((layer.n, n_rows), np.nan, np.float32)
 
     def decide(decided, units, a):
@@ -378,8 +395,8 @@ def test_on_the_host_a_walk_decides_the_same(name):
 
 @one_order
 def test_sample_is_the_chain_over_uniform_numbers(name):
-    _, _, seen = look(name, grid=1 / 8)
-    np.testing.assert_array_equal(seen["sample"][: len(seen["u"])], seen["chain"][0][0])
+    _, _, seen = look(name, "coarse")
+    np.testing.assert_array_equal(seen["sample"][: len(seen["u"])], seen["chain"][0][0])  # in the only order
 
 
 @layers
@@ -399,13 +416,12 @@ def test_what_is_seen_is_worth_the_same_whatever_is_drawn_where_a_layer_separate
     masks = [np.arange(layer.n) >= k for k in range(layer.n + 1)] + [rng.random(layer.n) < 0.4 for _ in range(5)]
 
     @jax.jit
-    def worths(missing):
-        one = lambda key: _held(layer, c, x, missing, key)  # noqa: E731
-        return jax.vmap(one)(jax.random.split(jax.random.key(1), 50))
+    def worths(missing, keys):
+        return jax.vmap(lambda missing: jax.vmap(lambda key: _held(layer, c, x, missing, key))(keys))(missing)
 
     separated = 0
-    for missing in masks:
-        y, log_w = (np.asarray(v) for v in worths(jnp.asarray(missing)))
+    found = worths(jnp.asarray(np.array(masks)), jax.random.split(jax.random.key(1), 50))
+    for missing, y, log_w in zip(masks, *map(np.asarray, found)):
         np.testing.assert_array_equal(y[:, ~missing], np.tile(np.asarray(x)[~missing], (50, 1)))
         if layer.separates(missing[None]):
             separated += 1
@@ -413,7 +429,7 @@ def test_what_is_seen_is_worth_the_same_whatever_is_drawn_where_a_layer_separate
     assert separated or layer.n_orders > 1
 
 
-NO_TWIN = ("eonade", "mixture", "one-hot mixture", "conv", "orders of conv")
+NO_TWIN = ("mixture", "one-hot mixture")
 
 
 @layers
@@ -450,9 +466,9 @@ def test_linear_layers_say_their_weights(name):
         return
     b, U, W = layer.linear()
     assert (W is None) == layer.independent
-    y = states(layer.n)[-2]
-    a = b + (0 if U is None else U @ np.asarray(c)) + (0 if W is None else W @ y)
-    np.testing.assert_allclose(a, layer.logits(jnp.asarray(y), c), rtol=1e-5, atol=1e-5)
+    y, logits = states(layer.n), look(name)[2]["logits"][0]
+    a = b + (0 if U is None else U @ np.asarray(c)) + (0 if W is None else y @ W.T)
+    np.testing.assert_allclose(np.broadcast_to(a, logits.shape), logits, rtol=1e-5, atol=1e-5)
 
 
 UNCOUNTED = ("mixture", "one-hot mixture", "conv", "orders", "urn")
@@ -475,16 +491,14 @@ def test_work_grows_with_the_units_that_are_on(name):
 
 @layers
 def test_the_training_estimate_is_the_score_itself_or_said_to_be_an_estimate(name):
-    layer, c, seen = look(name)
-    if layer.trains_by_estimate:
-        return
-    found = layer.training_log_prob(jnp.asarray(states(layer.n)[-1]), c, key=jax.random.key(0))
-    assert float(found) == pytest.approx(float(seen["one"]), rel=1e-5)
+    layer, _, seen = look(name)
+    if not layer.trains_by_estimate:
+        assert float(seen["trained"]) == pytest.approx(float(seen["one"]), rel=1e-5)
 
 
 @layers
 def test_scores_and_slopes_are_finite_at_extreme_logits(name):
-    _, _, seen = look(name, extreme=True)
+    _, _, seen = look(name, "extreme")
     assert np.all(np.isfinite(seen["log_prob"]))
     assert seen["log_prob"].min() < -50
     assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(seen["slope"]))
@@ -578,7 +592,8 @@ def test_orders_are_trained_and_validated_by_the_mean_over_orders(name):
 def test_every_order_has_gates_of_its_own(name):
     layer, c = make_layer(name)
     y = jnp.asarray(states(layer.n)[1])
-    slope = jax.grad(lambda g, k: jnp.sum(eqx.tree_at(lambda m: m.core.gates, layer, g).logits(y, c, order=k)))
+    total = lambda g, k: jnp.sum(eqx.tree_at(lambda m: m.core.gates, layer, g).logits(y, c, order=k))  # noqa: E731
+    slope = jax.jit(jax.grad(total))
     for k in range(layer.n_orders):
         reached = np.any(np.asarray(slope(layer.core.gates, k)) != 0, axis=(1, 2, 3))
         np.testing.assert_array_equal(reached, np.arange(layer.n_orders) == k)
@@ -611,7 +626,7 @@ def test_on_an_accelerator_convolutions_train_in_bfloat16(monkeypatch):
     def both():
         weights, static = eqx.partition(layer, eqx.is_inexact_array)
         loss = lambda w: eqx.combine(w, static).training_log_prob(y, c, key=key)  # noqa: E731
-        return jax.value_and_grad(loss)(weights)
+        return jax.jit(jax.value_and_grad(loss))(weights)
 
     exact, slope = both()
     monkeypatch.setattr(_conv.jax, "default_backend", lambda: "gpu")
@@ -643,16 +658,22 @@ def test_a_walk_computes_every_row_and_every_cell_once():
 
 @pytest.mark.parametrize(("masked", "n_hidden"), [(False, (6,)), (True, (6, 3))])
 def test_nade_unit_by_unit_is_nade_in_blocks(masked, n_hidden, getkey):
-    """Values come from one way and derivatives from the other, so both must be the same function."""
+    """A CPU computes one way and a GPU the other: values and derivatives are the same."""
     layer = NADE(40, 2, n_hidden=n_hidden, masked=masked, key=getkey())  # two blocks, the second one padded
     layer = eqx.tree_at(lambda m: m.R, layer, 20 * layer.R)
     y, c = jax.random.bernoulli(getkey(), 0.5, (40,)).astype(jnp.float32), jnp.asarray([0.5, -1.0])
-    running, b = layer.start(c)
-    np.testing.assert_allclose(layer.stepwise(running, y), layer.blockwise(running, y), rtol=1e-5, atol=1e-6)
+    ways = {
+        "stepwise": lambda m: m.start(c)[1] + m.stepwise(m.start(c)[0], y),
+        "blockwise": lambda m: m.start(c)[1] + m.blockwise(m.start(c)[0], y),
+        "logits": lambda m: m.logits(y, c),
+    }
 
-    def slope(logits):
-        return eqx.filter_grad(lambda m: jnp.sum(logits(m) ** 2))(layer)
+    @eqx.filter_jit
+    def both(layer, way):
+        return ways[way](layer), eqx.filter_grad(lambda m: jnp.sum(ways[way](m) ** 2))(layer)
 
-    stepwise = slope(lambda m: m.start(c)[1] + m.stepwise(m.start(c)[0], y))
-    for a, b in zip(jax.tree.leaves(slope(lambda m: m.logits(y, c))), jax.tree.leaves(stepwise)):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    values, slopes = zip(*(both(layer, way) for way in ways))
+    for a, slope in zip(values[1:], slopes[1:]):
+        np.testing.assert_allclose(a, values[0], rtol=1e-5, atol=1e-5)
+        for v, w in zip(jax.tree.leaves(slope), jax.tree.leaves(slopes[0])):
+            np.testing.assert_allclose(v, w, rtol=1e-4, atol=1e-5)

@@ -14,7 +14,7 @@ from darn.cli import main
 from darn.codec import _blocks, _container
 from darn.codec._bytes import MalformedError, Reader, varint
 from darn.codec._container import End, Head, block_bytes
-from darn.data import _limits, _notes, unit_mask
+from darn.data import _limits, _notes, _parquet, unit_mask
 from darn.data._tiles import cut
 from darn.errors import DarnError
 from darn.jsonable import MAX_DEPTH, FieldError, decode, parse
@@ -202,6 +202,8 @@ INFOS = [
     {"data": {"columns": ["a"]}},
     {"data": {"columns": 5}},
     {"data": {"classes": [1, 2]}},
+    {"data": {"classes": ["\ud800"]}},
+    {"data": {"columns": ["\udfff"] * 6}},
     {"data": {"table": [{"name": "a"}]}},
     {"data": {"table": [{"name": "a", "kind": "number", "edges": [1.0]}]}},
     {"data": {"table": [{"name": "a", "kind": "category", "values": ["x", "y"]}]}},
@@ -229,9 +231,38 @@ def test_what_unpacks_to_much_more_than_its_file(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((1 << 12, 1 << 10), np.uint8))
     pl.DataFrame({"a": ["x"] * 100_000}).write_parquet(tmp_path / "b.parquet")
     pl.DataFrame({"a": ["y" * 10_000] * 500}).write_parquet(tmp_path / "c.parquet")
-    for name, said in (("a.npz", "unpacks to"), ("b.parquet", "cells"), ("c.parquet", "unpacks to")):
-        with pytest.raises(DarnError, match=said):
-            data.load_rows(tmp_path / name)
+    refused = {"a.npz": "unpacks to", "b.parquet": "cells", "c.parquet": "unpacks to", "list.parquet": "lists"}
+    pl.DataFrame({"a": [[0] * 1000]}).write_parquet(tmp_path / "list.parquet")
+    kinds = {"bytes": pl.Binary, "categories": pl.Categorical, "enum": pl.Enum(["y" * 10_000])}
+    for name, kind in kinds.items():
+        frame = pl.DataFrame({"a": pl.Series(["y" * 10_000] * 500).cast(kind)})
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+        refused[f"{name}.parquet"] = "unpacks to"
+    for name, said in refused.items():
+        for way in (data.load_rows, lambda path: list(data.open_source(str(path), None, None).bits())):
+            with pytest.raises(DarnError, match=said):
+                way(tmp_path / name)
+
+
+def test_pages_are_measured_before_they_are_unpacked(tmp_path, monkeypatch):
+    """polars takes several times the size of a page: 9 GB for a text of 1.5 GB in a file of 47 kB."""
+    import polars as pl
+
+    path = tmp_path / "a.parquet"
+    frame = pl.DataFrame({"a": [f"w{i % 1000}" for i in range(10_000)], "b": np.arange(10_000)})
+    for packing in ("zstd", "snappy", "lz4", "gzip", "uncompressed"):
+        frame.write_parquet(path, compression=packing, row_group_size=3000)
+        content = path.read_bytes()
+        sizes = list(_parquet._pages(content, len(content)))
+        assert len(sizes) >= 8  # of two columns in four groups
+        assert 80_000 < sum(sizes) < 200_000
+        assert packing != "uncompressed" or sum(sizes) < len(content) < 1.1 * sum(sizes)
+    pl.DataFrame({"a": ["y" * 30_000_000]}).write_parquet(path)
+    monkeypatch.setattr(_limits, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(pl, "scan_parquet", None)
+    for way in (data.load_rows, lambda path: list(data.open_rows(path).read())):
+        with pytest.raises(DarnError, match="unpacks to 30,000,0"):
+            way(path)
 
 
 def test_no_other_image_format_whatever_its_name(tmp_path):

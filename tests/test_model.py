@@ -107,7 +107,7 @@ def test_one_key_one_code(name):
     code = sampling.encode(model, x, context=rows(c, 2), seed=5)
     keys = sampling.row_keys(jax.random.key(5), 0, 2)
     c = None if c is None else jnp.asarray(c)
-    own = jax.vmap(lambda x, key: model.encode(x, c, key=key))(jnp.asarray(x, jnp.float32), keys)
+    own = jax.jit(jax.vmap(lambda x, key: model.encode(x, c, key=key)))(jnp.asarray(x, jnp.float32), keys)
     assert all((a == np.asarray(b)).all() for a, b in zip(code.h, own, strict=True))
 
 

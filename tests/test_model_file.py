@@ -25,6 +25,8 @@ from darn.data import Rows
 from darn.layers import AbstractBinaryLayer, Factorial, Groups
 from darn.model_file import check, describe, load_model, rebuild, save_model
 from darn.nn import REGISTRY, AbstractMap, register, tuning_field
+from darn.training._checkpoint import load_checkpoint
+from darn.training._record import read_host
 
 models = pytest.mark.parametrize("name", MODELS)
 
@@ -270,11 +272,26 @@ def test_forged_values(saved):
     refused(saved, "checksum")
 
 
-def test_orders_must_be_orders(tmp_path):
+def test_types_of_safetensors_that_numpy_lacks(tmp_path):
     path = tmp_path / "m.safetensors"
-    save_model(path, make_model("eonade")[0])
+    for kind, bits in {"F8_E4M3": 8, "F8_E5M2": 8, "BF16": 16, "F64": 64, "C64": 64, "F4": 4}.items():
+        head = {"__metadata__": {"format": "darn-model", "version": "2", "structure": "{}", "info": "{}", "sha256": ""}}
+        head["a"] = {"dtype": kind, "shape": [2], "data_offsets": [0, bits // 4]}
+        text = json.dumps(head).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(bits // 4))
+        refused(path)
+        with pytest.raises(DarnError, match="checkpoint"):
+            read_host(path)
+        with pytest.raises(DarnError, match="checkpoint"):
+            load_checkpoint(path, ())
+
+
+@pytest.mark.parametrize("name", ["eonade", "on a grid, conv, 1"])
+def test_orders_must_be_orders(name, tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_model(path, make_model(name)[0])
     head, arrays = contents(path)
-    (key,) = (k for k in arrays if k.endswith("orders"))
+    (key,) = (k for k in arrays if k.endswith(("orders", "places")))
     forge(path, head, arrays | {key: np.zeros_like(arrays[key])})
     refused(path)
 

@@ -32,12 +32,8 @@ WEIGHED = ("1 linear, linear encoder", "1 nade, nade encoder", "1 mixture", "2 s
 
 NO_CONTEXT = "without an observed context"
 CANNOT = {
-    ("eonade", "compress"): "EoNADE layers have no integer twin",
     ("mixture", "compress"): "Mixture layers have no integer twin",
-    ("1 eonade", "compress"): "EoNADE layers have no integer twin",
     ("1 mixture", "compress"): "Mixture layers have no integer twin",
-    ("on a grid, conv", "compress"): "CausalConv layers have no integer twin",
-    ("on a grid, conv, 1", "compress"): "Orders layers have no integer twin",
     ("fvsbn | c", "compress"): NO_CONTEXT,
     ("1 linear | c", "compress"): NO_CONTEXT,
     ("2 skip, linear encoder | c", "compress"): NO_CONTEXT,

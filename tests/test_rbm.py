@@ -1,11 +1,14 @@
 """The RBM: log Z by annealing against the enumerated one, contrastive divergence learns, files come back."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import chi_square, number, randomised, same, states
 
+from darn.cli import main
 from darn.errors import DarnError
 from darn.paper import rbm
 
@@ -66,6 +69,29 @@ def test_files(tmp_path):
     found, info = rbm.load(path)
     same(found, MACHINE)
     assert info == {"a": 1}
-    path.write_bytes(path.read_bytes()[:40])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40])
     with pytest.raises(DarnError, match="not a readable RBM"):
         rbm.load(path)
+
+
+FORGED = {
+    "a shape": ({"c": jnp.zeros(4)}, {}),
+    "a matrix as a vector": ({"W": jnp.zeros(5)}, {}),
+    "not finite": ({"b": jnp.full(6, jnp.nan)}, {}),
+    "info": ({}, []),
+    "no means": ({}, {"data": {"name": "digits"}}),
+    "other means": ({}, {"data": {"name": "digits"}, "mean": [0.5]}),
+    "means of texts": ({}, {"data": {"name": "digits"}, "mean": ["x"] * 6}),
+    "other data": ({}, {"data": {"name": "digits"}, "mean": [0.5] * 6}),
+    "a name that is none": ({}, {"data": {"name": [1]}, "mean": [0.5] * 6}),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_forged_files(case, tmp_path, capsys):
+    arrays, info = FORGED[case]
+    path = tmp_path / "m.safetensors"
+    rbm.save(path, dataclasses.replace(MACHINE, **arrays), info)
+    assert main(["eval", str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

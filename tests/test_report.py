@@ -99,7 +99,7 @@ def forge(run):
     path = run / "model.safetensors"
     model, info = load_model(path)
     nasty = lambda name: f"{name}{NASTY}{ATTRIBUTE}{ENDS}"  # noqa: E731
-    info["recipe"]["description"] = nasty("description")
+    info["recipe"]["description"] = nasty("description") + "\ud800"  # half a character, which no file can hold
     for key in ("name", "binarize"):
         info["data"][key] = nasty(key)
     info["made"] = {k: nasty(k) for k in ("command", "commit", "device")} | {"versions": {nasty("jax"): nasty("1")}}

@@ -226,3 +226,33 @@ def test_a_recipe_of_another_kind_is_refused(recipe, tmp_path):
     path.write_text(path.read_text().replace('"epochs": 3', '"epochs": "three"'))
     with pytest.raises(DarnError, match=r"recipe\.json: .*epochs must be a whole number"):
         folder.train(recipe, tmp_path / "run", resume=True, progress=False)
+
+
+def test_the_lock_makes_no_file_elsewhere(recipe, tmp_path):
+    """A run folder may come from a stranger, with links in it."""
+    folder.train(recipe, tmp_path / "run", progress=False)
+    (tmp_path / "run" / lock.LOCK).unlink()
+    (tmp_path / "run" / lock.LOCK).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DarnError, match="cannot write"):
+        folder.train(recipe, tmp_path / "run", resume=True, progress=False)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_links_in_a_run_folder_are_replaced_not_followed(recipe, tmp_path):
+    folder.train(recipe, tmp_path / "run", progress=False)
+    kept = {}
+    for name in ("metrics.jsonl", "model.safetensors"):
+        kept[tmp_path / name] = (tmp_path / "run" / name).read_bytes()
+        (tmp_path / "run" / name).rename(tmp_path / name)
+        (tmp_path / "run" / name).symlink_to(tmp_path / name)
+    folder.train(recipe, tmp_path / "run", resume=True, progress=False)
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    assert not any((tmp_path / "run" / path.name).is_symlink() for path in kept)
+
+
+def test_a_recipe_is_not_read_beyond_its_limit(recipe, tmp_path):
+    (tmp_path / "run").mkdir()
+    with open(tmp_path / "run" / "recipe.json", "wb") as f:
+        f.truncate(1 << 40)  # a sparse file: reading it would take all memory
+    with pytest.raises(DarnError, match="larger than"):
+        folder.train(recipe, tmp_path / "run", resume=True, progress=False)

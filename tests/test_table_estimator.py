@@ -124,3 +124,5 @@ def test_refusals():
         TableDARN().fit(pd.DataFrame([[1, 2]] * 20, columns=["a", "a"]))
     with pytest.raises(DarnError, match="validation_fraction"):
         TableDARN(validation_fraction=2).fit(pandas_frame())
+    with pytest.raises(DarnError, match="search"):
+        TableDARN(search=-1).fit(pandas_frame())

@@ -116,6 +116,19 @@ def test_weights_and_labels_go_with_their_rows(table):
     np.testing.assert_array_equal(splits.train.unpack()[:, wings] == 1, splits.train.labels == 0)
 
 
+def test_types_of_parquet(tmp_path):
+    """Texts of any type are texts, and whole numbers may be of any size."""
+    texts = ["x", "y", "z"] * 10
+    for kind in (pl.String, pl.Categorical, pl.Enum(["x", "y", "z"]), pl.Binary):
+        pl.DataFrame({"t": pl.Series(texts).cast(kind), "n": [1, 0, 1] * 10}).write_parquet(tmp_path / "a.parquet")
+        cells = data.read_table(tmp_path / "a.parquet").cells.tolist()
+        assert cells == [[t, n] for t, n in zip(texts, ["1", "0", "1"] * 10)]
+    large = pl.DataFrame({"a": pl.Series([2**64 - 1, 0] * 10, dtype=pl.UInt64), "b": [1, 0] * 10})
+    large.write_parquet(tmp_path / "large.parquet")
+    with pytest.raises(DarnError, match="1.84467e"):
+        list(data.open_rows(tmp_path / "large.parquet").read())
+
+
 def test_parquet_is_the_same_table(table, tmp_path):
     words = {n: [r[n] for r in ROWS] for n in NAMES}
     frame = pl.DataFrame(words).with_columns(

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 import pytest
 import reference
-from helpers import randomised, same
+from helpers import fresh, randomised, same
 
 from darn import zoo
 from darn.config import Architecture, Training
@@ -59,7 +59,7 @@ def optax_promotes():
 
 def small(n_h=(2,), seed=0, **fields):
     arch = Architecture(n_h=n_h, **({"n_d": (4,), "visible": "factorial"} | fields))
-    return zoo.build(arch, 6, key=jax.random.key(seed))
+    return fresh(arch, 6, key=jax.random.key(seed))
 
 
 def go(model, config, **options):
@@ -353,7 +353,7 @@ def test_clipping_bounds_the_norm_of_a_step(clip, optax_promotes):
 
 def test_convolutions_in_several_orders_train_and_resume(tmp_path, optax_promotes):
     arch = Architecture(n_h=(), visible="conv", conv_channels=3, conv_blocks=1, dropout=0.25, orders="symmetries")
-    model = zoo.build(arch, 6, shape=(2, 3), key=jax.random.key(0))
+    model = fresh(arch, 6, shape=(2, 3), key=jax.random.key(0))
     config = replace(BASE, optimizer="adam", schedule="cosine", clip=1.0, average=0.9, epochs=30, validate_every=10)
     rows = DeviceRows.put(PATTERNS)
 
@@ -378,7 +378,7 @@ def test_convolutions_in_several_orders_train_and_resume(tmp_path, optax_promote
 def test_validation_is_without_dropout():
     def validated(dropout):
         arch = Architecture(n_h=(2,), n_d=(), visible="conv", conv_channels=3, conv_blocks=1, dropout=dropout)
-        model = randomised(zoo.build(arch, 6, shape=(2, 3), key=jax.random.key(0)), 1, scale=0.4)
+        model = randomised(fresh(arch, 6, shape=(2, 3), key=jax.random.key(0)), 1, scale=0.4)
         rows = DeviceRows.put(PATTERNS)
         program, hyper = Program(model, BASE, len(rows)), Hyper.of(BASE)
         return program.bound(program.start(model, hyper), hyper, rows, n_samples=2)
@@ -391,7 +391,7 @@ def test_observed_context_trains():
     context = np.tile(np.eye(2, dtype=np.float32), (10, 1))
     rows = Rows.from_array(np.tile(FOUR[:2], (10, 1)), context=context)
     arch = Architecture(n_h=(), n_d=(), visible="factorial")
-    model = zoo.build(arch, 6, n_context=2, key=jax.random.key(0))
+    model = fresh(arch, 6, n_context=2, key=jax.random.key(0))
     found = fit(model, rows, rows, replace(BASE, lr=0.1, epochs=100, validate_every=100))
     assert found.bound < 0.1
 

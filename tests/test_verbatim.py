@@ -6,9 +6,11 @@ import json
 import os
 from pathlib import Path
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 
 from darn import DarnError, data
 from darn.cli import main
@@ -16,9 +18,12 @@ from darn.codec import _symbols as symbols
 from darn.codec._ans import Ans
 from darn.codec._bytes import Reader
 from darn.codec._symbols import Reading, Writing
+from darn.config import Architecture
 from darn.data import Columns
 from darn.data import _cells as cells
 from darn.data._cells import digest
+from darn.model_file import save_model
+from darn.zoo import build
 
 AUTO = Columns("auto")
 
@@ -486,6 +491,7 @@ OUTPUTS = {
     "encode": lambda run, x, out: ["encode", run, x, "--out", out],
     "reconstruct": lambda run, x, out: ["encode", run, x, "--out", x.parent / "h.npy", "--reconstruct", out],
     "decompress": lambda run, x, out: ["decompress", run, x, out],
+    "eval": lambda run, x, out: ["eval", run, x, "--per-row", out],
 }
 
 
@@ -521,7 +527,10 @@ def test_no_output_over_its_input_a_folder_or_a_pipe(command, words, tmp_path, c
 def test_no_output_over_the_model_or_another_output(words, tmp_path, capsys):
     model = words / "run" / "model.safetensors"
     before = model.read_bytes()
-    assert "itself an input" in spoken(capsys, "compress", model, words / "t.csv", model)[2]
+    for run in (model, model.parent):
+        assert "itself an input" in spoken(capsys, "compress", run, words / "t.csv", model)[2]
+    recipe = model.parent / "recipe.json"
+    assert "itself an input" in spoken(capsys, "compress", model.parent, words / "t.csv", recipe)[2]
     a = tmp_path / "a.npy"
     assert "two outputs" in spoken(capsys, "sample", model, "--out", a, "--log-prob", a)[2]
     assert "two outputs" in spoken(capsys, "encode", model, words / "t.csv", "--out", a, "--reconstruct", a)[2]
@@ -529,9 +538,58 @@ def test_no_output_over_the_model_or_another_output(words, tmp_path, capsys):
     assert not a.exists()
 
 
+def test_no_output_over_an_image_of_an_input_folder(tmp_path, capsys):
+    (tmp_path / "scans").mkdir()
+    for name in "ab":
+        Image.fromarray(np.eye(4, dtype=bool)).save(tmp_path / "scans" / f"{name}.png")
+    model = tmp_path / "m.safetensors"
+    save_model(model, build(Architecture(), 16, key=jax.random.key(0)), {"data": {"shape": [4, 4]}})
+    argv = ["compress", model, tmp_path / "scans"]
+    assert "itself an input" in spoken(capsys, *argv, tmp_path / "scans" / "a.png")[2]
+    assert spoken(capsys, *argv, tmp_path / "scans.drn")[0] == 0
+    (tmp_path / "out" / "a.png").mkdir(parents=True)
+    assert "a.png is a folder" in spoken(capsys, "decompress", model, tmp_path / "scans.drn", tmp_path / "out")[2]
+    assert not (tmp_path / "out" / "b.png").exists()
+    assert {p.name for p in tmp_path.iterdir()} == {"scans", "m.safetensors", "scans.drn", "out"}
+
+
+def test_images_of_any_name_come_back(tmp_path, capsys):
+    """A name is bytes to the system, and need not be text."""
+    (tmp_path / "scans").mkdir()
+    names = [b"a b.png", "\N{SNOWMAN}.png".encode(), b"\xff\xfe.png", b"a\nb.png", b"\x1b.png"]
+    for i, name in enumerate(names):
+        Image.fromarray(np.arange(16).reshape(4, 4) % (i + 2) == 0).save(
+            os.path.join(os.fsencode(tmp_path), b"scans", name)
+        )
+    model = tmp_path / "m.safetensors"
+    save_model(model, build(Architecture(), 16, key=jax.random.key(0)), {"data": {"shape": [4, 4]}})
+    assert spoken(capsys, "compress", model, tmp_path / "scans", tmp_path / "s.drn")[0] == 0
+    assert spoken(capsys, "decompress", model, tmp_path / "s.drn", tmp_path / "out")[0] == 0
+    assert sorted(os.listdir(os.fsencode(tmp_path / "out"))) == sorted(names)
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2Jname\x9b\u202e\r"
+
+
+def test_terminals_do_not_obey_names(tmp_path, capsys):
+    """Names of columns, texts of cells and names of files come from strangers: their control characters are shown."""
+    path = tmp_path / "a.csv"
+    rows = "".join(f'"{ESCAPES}{i % 3}",{i % 2}\n' for i in range(30))
+    path.write_text(f'"{ESCAPES}",b\n{rows}', newline="")
+    odd = tmp_path / f"{ESCAPES}.csv"
+    said = [spoken(capsys, "data", path, "--categorical", "auto"), spoken(capsys, "data", odd)]
+    odd.write_bytes(path.read_bytes())
+    said += [spoken(capsys, "data", odd, "--categorical", "auto"), spoken(capsys, "data", odd)]
+    said += [spoken(capsys, "data", path, "--categorical", "auto", "--drop", "c")]
+    assert [status for status, *_ in said] == [0, 2, 0, 2, 2]
+    for _, out, err in said:
+        assert all(c.isprintable() or c == "\n" for c in out + err), (out, err)
+        assert "name" in out + err
+
+
 def test_pipes_and_devices_are_not_read(words, tmp_path, capsys):
     os.mkfifo(tmp_path / "p.csv")
-    for command in ("compress", "complete", "encode"):
+    for command in ("compress", "complete", "encode", "eval"):
         argv = OUTPUTS[command](words / "run", tmp_path / "p.csv", tmp_path / "out.csv")
         status, _, err = spoken(capsys, *argv)
         assert status == 2

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from darn.cache import use_cache
-from darn.errors import DarnError
+from darn.errors import DarnError, printable
 from darn.jsonable import FieldError
 from darn.runs.fields import fields_of, join_texts, parse_field, placeholder, show_field
 
@@ -131,7 +131,7 @@ def names_in(texts: list[str] | None) -> list[str] | None:
 
 def say(args, facts, *lines: str) -> None:
     """Prints the facts as JSON if requested, the lines otherwise."""
-    print(json.dumps(finite(facts), indent=1) if args.json else "\n".join(lines))
+    print(json.dumps(finite(facts), indent=1) if args.json else "\n".join(map(printable, lines)))
 
 
 def finite(value):

@@ -12,7 +12,7 @@ def evaluate(args) -> None:
     precision_of(args)
     from darn.data import TABLES, check_output, open_table
 
-    check_output(args.per_row, TABLES)
+    check_output(args.per_row, TABLES, args.data, args.model)
     stored = _quick(args) if args.quick else None
     use_device(args)
     from tqdm import tqdm

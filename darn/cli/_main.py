@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from darn.cli import _codec, _complete, _eval, _report, _sample, _synthetic, _tables, _train
 from darn.cli._base import Commands
 from darn.cli._words import reworded
-from darn.errors import DarnError
+from darn.errors import DarnError, printable
 
 GROUPS = (_train, _eval, _sample, _complete, _report, _synthetic, _codec, _tables)  # in the order of `darn --help`
 
@@ -130,5 +130,5 @@ def _import(names: Sequence[str]) -> None:
 
 
 def _fail(message: str, status: int = 2) -> int:
-    print(f"darn: {' '.join(message.split())}", file=sys.stderr)
+    print(f"darn: {printable(' '.join(message.split()))}", file=sys.stderr)
     return status

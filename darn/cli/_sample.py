@@ -140,7 +140,8 @@ def encode(args) -> None:
     run = load(args.model)
     if not run.model.n_layers:
         raise DarnError(
-            "this model has no stochastic hidden layer (it was trained with --n_h ''), so rows have no code"
+            "this model has no stochastic hidden layer, so rows have no code: train one with hidden units, such as "
+            "`darn train FILE --n_h 16`"
         )
     rows = run.open(args.data, args.split, delimiter=args.delimiter, unseen=args.unseen)
     header = [f"h{l + 1}_{j + 1}" for l, n in enumerate(run.model.n_h) for j in range(n)]

@@ -11,7 +11,7 @@ def evaluate_synthetic(args) -> None:
     from darn import fidelity
     from darn.data import PAGES, check_output, read_table
 
-    check_output(args.out, PAGES)
+    check_output(args.out, PAGES, args.real, args.synthetic, args.held_out)
     named = {"real": args.real, "synthetic": args.synthetic, "held_out": args.held_out}
     real, synthetic, held_out = (
         None if path is None else read_table(path, delimiter=args.delimiter) for path in named.values()

@@ -1,5 +1,6 @@
 """The commands `recipes`, `data` and `train`."""
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -68,14 +69,21 @@ def data_sets(args) -> None:
 
 def train(args) -> int:
     out, recipe, splits = asked_recipe(args, "")
+    own = splits is not None
+    if args.search is not None and not (own and 0 <= args.search < math.inf):
+        raise DarnError("--search takes a number of seconds, 0 or more, and only for your own data: recipes are fixed")
     if splits is not None and splits.schema is not None and not (args.quiet or args.json):
         print("columns:", *splits.schema.statement(), sep="\n", flush=True)
     use_device(args)
     from darn.inference import code
-    from darn.runs import folder
+    from darn.runs import folder, search
 
     splits = folder.read_data(recipe) if splits is None else splits
-    fit = folder.train(recipe, out, splits=splits, resume=args.resume, progress=not args.quiet)
+    choices = [] if args.tiny or not own else folder.candidates(recipe, given_fields(args), splits, args.search)
+    fit = folder.train(recipe, out, splits=splits, candidates=choices, resume=args.resume, progress=not args.quiet)
+    if not fit.epochs:
+        print("darn: interrupted while choosing a model; rerun with --resume to continue", file=sys.stderr)
+        return 130
     rows = splits.valid.take(slice(code.ROWS))
     use = code.measure(fit.model, rows.unpack(), rows.context)
     facts = {
@@ -89,11 +97,13 @@ def train(args) -> int:
         "code": None
         if use is None
         else {"nats": use.nats, "distinct": use.distinct, "rows": use.rows, "idle": use.idle},
+        "search": fit.search,
     }
     best = f"{recipe.training.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}"
     how = "interrupted" if fit.interrupted else "done"
     text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): "
-    say(args, facts, f"{text}{best if fit.epoch else 'not yet validated'}; the model is in {out}")
+    chosen = [] if fit.search is None else [search.statement(fit.search)]
+    say(args, facts, *chosen, f"{text}{best if fit.epoch else 'not yet validated'}; the model is in {out}")
     if use is not None and use.idle and fit.epoch:
         print(f"darn: {use.warning}", file=sys.stderr)
     if fit.interrupted:
@@ -175,5 +185,12 @@ def register(add: Commands) -> None:
     p.add_argument("--resume", action="store_true", help="continue an interrupted run as if it had never stopped")
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
+    p.add_argument(
+        "--search",
+        type=float,
+        metavar="SECONDS",
+        help="your own data: choose among a few models by validation for about this long on two cores; 0: the default "
+        "for the size of the data (default: a minute, longer for more than 10,000 rows, 0 with --epochs)",
+    )
     add.computing(p)
     add.fields(p)

@@ -142,6 +142,8 @@ def _write_folder(folder: Path, parts: Iterator[np.ndarray], notes: Notes) -> No
         for _ in parts:  # read to the end, where the file's last checks are
             pass
         folder.mkdir(exist_ok=True)
+        for name, *_ in notes.images:
+            check_target(folder / name)
         for f in beside.iterdir():
             os.replace(f, folder / f.name)
     finally:

@@ -11,7 +11,7 @@ import numpy as np
 from darn.data._column import AbstractColumn, Aside, Category
 from darn.data._date import Date
 from darn.data._number import Number
-from darn.errors import DarnError, FormatError
+from darn.errors import DarnError, FormatError, printable
 from darn.jsonable import decode, shown
 
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")  # how files say that a value is not there
@@ -99,7 +99,8 @@ class Schema:
         width = max(len(c.name) for c in self.columns)
         what = [c.describe() + ", or missing" * (c.optional and not isinstance(c, Aside)) for c in self.columns]
         units = [f"{c.size} unit{'s' * (c.size != 1)}" for c in self.columns]
-        return [f"  {c.name:{width}}  {w}; {u} ({c.why})" for c, w, u in zip(self.columns, what, units)]
+        lines = [f"  {c.name:{width}}  {w}; {u} ({c.why})" for c, w, u in zip(self.columns, what, units)]
+        return [printable(line) for line in lines]
 
     # ---------------------------------------------------------------- rows to bits
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ import numpy as np
 from darn.data import _text_table
 from darn.data._layout import Layout
 from darn.data._limits import check_cells, check_unpacked
+from darn.data._parquet import check_pages
 from darn.data._raw import WHOLE, Part, Raw, pick_split
 from darn.errors import DarnError
 from darn.files import open_input, read_bytes
@@ -171,9 +173,10 @@ def _reading(what: str):
 def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callable[[], Iterator[Any]]]:
     """Column names and number of rows of a Parquet file, and a function that reads them as consecutive frames."""
     polars = _polars(what)
-    with open_input(path) as f:
+    with open_input(path) as f, _reading(what):
         packed = os.fstat(f.fileno()).st_size
-    with _reading(what):
+        with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            check_pages(content, packed, what)
         frame = polars.scan_parquet(path)
         names, rows = _checked(polars, frame, packed, what)
     step = max(PART_CELLS // max(len(names), 1), 1)
@@ -193,6 +196,7 @@ def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callabl
 def _parquet(data: bytes, what: str) -> Table:
     polars = _polars(what)
     with _reading(what):
+        check_pages(data, len(data), what)
         names, _ = _checked(polars, polars.scan_parquet(io.BytesIO(data)), len(data), what)
         frame = polars.read_parquet(io.BytesIO(data))
         check_unpacked(_bytes(frame), len(data), what)
@@ -205,12 +209,7 @@ def _cells(frame) -> np.ndarray:
 
     bits = [polars.col(c).cast(polars.Int8) for c in frame.columns if frame[c].dtype == polars.Boolean]
     frame = frame.with_columns(bits)
-    columns = [
-        ["" if v is None else str(v) for v in frame[c].to_list()]
-        if frame[c].dtype.is_nested()
-        else frame[c].cast(polars.String).fill_null("").to_list()
-        for c in frame.columns
-    ]
+    columns = [frame[c].cast(polars.String).fill_null("").to_list() for c in frame.columns]
     return _array(list(zip(*columns)), len(columns))
 
 
@@ -218,12 +217,15 @@ def _whole_numbers(frame) -> np.ndarray | None:
     """A polars frame of integers and booleans without gaps, as an array; None for any other."""
     if not all(t.is_integer() or str(t) == "Boolean" for t in frame.dtypes) or any(frame.null_count().row(0)):
         return None
-    return frame.to_numpy() if len(set(frame.dtypes)) == 1 else frame.cast(dict.fromkeys(frame.columns, int)).to_numpy()
+    return frame.to_numpy()
 
 
 def _checked(polars, frame, packed: int, what: str) -> tuple[tuple[str, ...], int]:
     """Column names and number of rows of a lazy frame, if it is not much larger than its file."""
-    names = tuple(frame.collect_schema().names())
+    schema = frame.collect_schema()
+    if nested := [name for name, kind in schema.items() if kind.is_nested()]:
+        raise DarnError(f"{what} has lists or records in column {nested[0]!r}: give one number or text in each cell.")
+    names = tuple(schema.names())
     rows = frame.select(polars.len()).collect().item()
     check_cells(rows * len(names), packed, what)
     return names, rows
@@ -244,8 +246,14 @@ def _silent() -> Iterator[None]:
 
 def _bytes(frame) -> int:
     """The bytes of the cells, each counted as often as it occurs; text may be stored once for many cells."""
-    texts = (frame[c] for c, kind in frame.schema.items() if str(kind) in ("String", "Categorical"))
-    return sum(int(c.str.len_bytes().sum() or 0) for c in texts)
+    lengths = {
+        "String": lambda c: c.str.len_bytes(),
+        "Binary": lambda c: c.bin.size(),
+        "Categorical": lambda c: c.cat.len_bytes(),
+        "Enum": lambda c: c.cat.len_bytes(),
+    }
+    found = ((frame[c], lengths.get(str(kind.base_type()))) for c, kind in frame.schema.items())
+    return sum(int(of(column).sum() or 0) for column, of in found if of is not None)
 
 
 def _array(rows: list, width: int) -> np.ndarray:

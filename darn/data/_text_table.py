@@ -1,8 +1,4 @@
-"""Reads text tables (csv, tsv, blank-separated): cells verbatim, each row with its line.
-
-Uses the standard library's parser, which keeps text as written and knows the line of every row. polars fills short rows
-with nulls, turns blank lines into rows, and takes ten times as long to import.
-"""
+"""Reads text tables (csv, tsv, blank-separated): cells verbatim, each row with its line."""
 
 from __future__ import annotations
 
@@ -21,21 +17,28 @@ from pathlib import Path
 import numpy as np
 
 from darn.data._layout import BLANKS, Layout
+from darn.data._sniff import (
+    CHARACTERS,
+    LINES,
+    UnclosedError,
+    agreement,
+    is_blank,
+    is_comment,
+    is_header,
+    is_number,
+    parse,
+    quotes_follow_blanks,
+    sample_of,
+    sniff,
+)
 from darn.errors import DarnError
 from darn.files import open_input
 
 SUFFIXES = (".csv", ".txt", ".tsv", ".data", ".amat")
-# In this order if several are possible: a comma may be a decimal sign or part of a text, a semicolon rarely.
-DELIMITERS = (";", "\t", ",", "|")
 SPOKEN = {"tab": "\t", "\\t": "\t", "blank": BLANKS, "space": BLANKS, "comma": ",", "semicolon": ";"}
 PART = 1 << 22  # characters of a part of a file
-_LINES, _CHARACTERS = 1000, 1 << 18  # how much of a file is read to detect its delimiter
 _SHOWN = 200  # rows that show the layout
 _BOM = b"\xef\xbb\xbf"
-
-
-class UnclosedError(DarnError):
-    """A quote is still open at the end of the text."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class TextTable:
         """All rows, including those of empty cells; a blank line is a row only if there is one column."""
         above = self.first  # where the text that belongs to the next row begins
         for start, stop, cells in self._cells():
-            if not _is_blank(cells, self.width) and not _is_comment(cells, self.width):
+            if not is_blank(cells, self.width) and not is_comment(cells, self.width):
                 cells = cells or [""]
                 if len(cells) != self.width:
                     than = "the header has" if self.names else "the first row has"
@@ -79,7 +82,7 @@ class TextTable:
 
     def _cells(self) -> Iterator[tuple[int, int, list[str]]]:
         form = self.delimiter, self.after_blank, self.what
-        return _parse(self.lines, *form, first=self.first, before=self.before)
+        return parse(self.lines, *form, first=self.first, before=self.before)
 
     def count(self) -> int:
         """The number of rows."""
@@ -192,7 +195,7 @@ class TextParts:
             return len(lines)
         stop = 0
         with contextlib.suppress(UnclosedError):
-            for _, end, _ in _parse(lines, self.head.delimiter, self.head.after_blank, self.head.what, before=before):
+            for _, end, _ in parse(lines, self.head.delimiter, self.head.after_blank, self.head.what, before=before):
                 stop = end
         return stop
 
@@ -231,7 +234,7 @@ def open_text_parts(path: Path, what: str, delimiter: str | None = None) -> Text
         for line in every:
             lines.append(line)
             size += len(line)
-            if len(lines) >= wanted and (size > _CHARACTERS or len(lines) >= _LINES):
+            if len(lines) >= wanted and (size > CHARACTERS or len(lines) >= LINES):
                 ended = False
                 break
         wanted = 2 * len(lines)
@@ -244,24 +247,24 @@ def open_text_parts(path: Path, what: str, delimiter: str | None = None) -> Text
 
 def _open_lines(lines: list[str], what: str, delimiter: str | None, bom: bool) -> tuple[TextTable, bool]:
     """The table, and whether its first row is among the lines."""
-    sample = _sample(lines)
+    sample = sample_of(lines)
     if delimiter is None:
         delimiter = sniff(sample)
     else:
         delimiter = SPOKEN.get(delimiter, delimiter)
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise DarnError(f"the delimiter {delimiter!r} must be one character, or the word tab or blank.")
-    after_blank = delimiter != BLANKS and _quotes_follow_blanks(sample, delimiter, what)
-    _, width = _agreement(sample, delimiter, after_blank)
+    after_blank = delimiter != BLANKS and quotes_follow_blanks(sample, delimiter, what)
+    _, width = agreement(sample, delimiter, after_blank)
     names, first, found = None, 0, False
-    for start, stop, cells in _parse(lines, delimiter, after_blank, what):
-        comment = _is_comment(cells, width) or (bool(cells) and cells[0].startswith("# "))
-        if not cells or _is_blank(cells, width) or comment:
+    for start, stop, cells in parse(lines, delimiter, after_blank, what):
+        comment = is_comment(cells, width) or (bool(cells) and cells[0].startswith("# "))
+        if not cells or is_blank(cells, width) or comment:
             first = stop
             continue
         found = True
         width = len(cells)  # of the header or the first row, which the others must match
-        if _is_header(cells):
+        if is_header(cells):
             names, first = tuple(cell.strip() for cell in cells), stop
         else:
             first = start
@@ -299,106 +302,3 @@ def _check_text(start: bytes, path: Path, what: str) -> None:
 
 def _not_utf8(what: str, at: int) -> str:
     return f"{what} is not UTF-8 text (byte {at + 1}): save it as UTF-8."
-
-
-def sniff(sample: list[str]) -> str:
-    """The delimiter that gives most lines the same number of cells, more than one."""
-    agreement = {d: _agreement(sample, d, False) for d in DELIMITERS}
-    fraction, delimiter = max(
-        ((fraction, d) for d, (fraction, width) in agreement.items() if width > 1),
-        key=lambda found: found[0],  # ties go to the first in DELIMITERS
-        default=(0.0, ","),
-    )
-    if fraction:
-        return delimiter
-    fraction, width = _agreement(sample, BLANKS, False)
-    numeric = all(is_number(word) for line in sample if not line.startswith("#") for word in line.split())
-    return BLANKS if width > 1 and (fraction == 1 or numeric) else ","
-
-
-def is_number(word: str) -> bool:
-    """Whether the text is a number, 'nan' and 'inf' included."""
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return "_" not in word
-
-
-def _agreement(sample: list[str], delimiter: str, after_blank: bool) -> tuple[float, int]:
-    """Returns (fraction of the sampled rows with the most common number of cells, that number)."""
-    try:
-        rows = [cells for _, _, cells in _parse(sample, delimiter, after_blank, "", strict=False)]
-    except DarnError:
-        return 0.0, 0
-    widths = Counter(len(cells) for cells in rows if cells and not cells[0].startswith("#"))
-    if not widths:
-        return 0.0, 1
-    width, count = widths.most_common(1)[0]
-    return count / widths.total(), width
-
-
-def _quotes_follow_blanks(sample: list[str], delimiter: str, what: str) -> bool:
-    """Whether cells are written as in `a, "b"`; inside quotes, a delimiter and a blank are just text."""
-    return any(
-        cell.startswith(' "') and delimiter + cell in "".join(sample[start:stop])
-        for start, stop, cells in _parse(sample, delimiter, False, what, strict=False)
-        for cell in cells[1:]
-    )
-
-
-def _sample(lines: list[str]) -> list[str]:
-    size, sample = 0, []
-    for line in lines[:_LINES]:
-        sample.append(line)
-        size += len(line)
-        if size > _CHARACTERS:
-            break
-    return sample
-
-
-def _parse(
-    lines: list[str],
-    delimiter: str,
-    after_blank: bool,
-    what: str,
-    *,
-    first: int = 0,
-    before: int = 0,
-    strict: bool = True,
-) -> Iterator[tuple[int, int, list[str]]]:
-    """Yields (first line, line after the last, cells) of every record, with lines counted from 0."""
-    given = islice(lines, first, None)
-    if delimiter == BLANKS:
-        given = (line.strip() for line in given)
-    reader = csv.reader(given, delimiter=delimiter, skipinitialspace=after_blank or delimiter == BLANKS, strict=strict)
-    start = first
-    try:
-        for cells in reader:
-            yield start, first + reader.line_num, cells
-            start = first + reader.line_num
-    except csv.Error as e:
-        open_end = "end of data" in str(e)
-        why, kind = ("a quote is never closed", UnclosedError) if open_end else (str(e), DarnError)
-        raise kind(f"{what}: line {before + start + 1} cannot be read ({why}): correct its quotes.") from None
-
-
-def _is_blank(cells: list[str], width: int) -> bool:
-    return width > 1 and (not cells or (len(cells) == 1 and not cells[0].strip()))
-
-
-def _is_comment(cells: list[str], width: int) -> bool:
-    """A line that begins with # and cannot be a row."""
-    return bool(cells) and cells[0].startswith("#") and len(cells) != width
-
-
-def _is_header(cells: list[str]) -> bool:
-    """No cell is a number; or they are 0, 1, 2, ... in order, which pandas writes over an array.
-
-    A line with some numbers and some words counts as data and is refused there: if it were taken for a header, a row
-    with a typo would be lost.
-    """
-    words = [cell.strip() for cell in cells]
-    if len(words) > 2 and words == [str(i) for i in range(len(words))]:
-        return True
-    return any(words) and not any(map(is_number, words))

@@ -19,11 +19,9 @@ from darn.nn import (
     GatedBlock,
     Grid,
     GridWindow,
-    Inputs,
     Integers,
     register,
     replaced,
-    rounded_outputs,
 )
 
 
@@ -188,11 +186,11 @@ class CausalConv(AbstractReorderable):
         for l, (block, bias, k) in enumerate(zip(self.blocks, self.gates[order], keys, strict=True)):
             bias = self._steered(context, bias, l, dtype)
             v, h = block(v, h, bias, rate=self.rate, key=k, dtype=dtype, how=how)
-        hidden = how.total(elu(h) @ self.head, self.e[None, None])
+        hidden = how.total(how.product(elu(h), self.head), self.e[None, None])
         # Each channel of a cell is given the channels before it.
         own = x[..., None] * self.V[None, None]
         hidden = hidden[:, :, None] + jnp.cumsum(own, axis=2) - own
-        return how.total(self.b, jnp.sum(elu(hidden) * self.R[None, None], axis=-1).reshape(-1))
+        return how.total(self.b, how.weighed(elu(hidden), self.R[None, None]).reshape(-1))
 
     def _steered(self, context: Float[Array, "*cells C"], bias: Float[Array, "2 2*C"], l: int, dtype=jnp.float32):
         """The biases of block l's gates in cells of the given context: (*cells, 2, 2C)."""
@@ -203,7 +201,7 @@ class CausalConv(AbstractReorderable):
         if self.integers is None:
             added = (seen.astype(dtype) @ steer.astype(dtype)).astype(jnp.float32)
         else:
-            added = seen @ steer
+            added = self.how.product(seen, steer)
         return self.how.total(bias.reshape(*cells, *bias.shape), added.reshape(*context.shape[:-1], *bias.shape))
 
     def _context(self, c, cells) -> Float[Array, "#H #W C"]:
@@ -283,19 +281,18 @@ class CausalConv(AbstractReorderable):
 
     def quantised(self, c, arithmetic):
         how = Integers.of(arithmetic)
-        D, C = self.V.shape
-        seen, pixels = how.activations(C), Inputs(D + 1, 0, 1.0)
+        weights = lambda W: how.weights(W, arithmetic)  # noqa: E731
         return replaced(
             self,
             integers=how,
             U=None if self.U is None else self.U.quantised(c, arithmetic)[0],
-            up=self.up.quantised(pixels, arithmetic),
-            left=self.left.quantised(pixels, arithmetic),
-            link=self.link.quantised(seen, arithmetic),
+            up=self.up.quantised(how, arithmetic),
+            left=self.left.quantised(how, arithmetic),
+            link=self.link.quantised(how, arithmetic),
             blocks=tuple(block.quantised(how, arithmetic) for block in self.blocks),
-            head=rounded_outputs(self.head, seen, arithmetic),
-            steer=None if self.steer is None else jnp.stack([rounded_outputs(W, seen, arithmetic) for W in self.steer]),
-            R=rounded_outputs(self.R.T, seen, arithmetic).T,
+            head=weights(self.head),
+            steer=None if self.steer is None else jnp.stack([weights(W) for W in self.steer]),
+            R=weights(self.R.T).T,
             **{name: how.bias(getattr(self, name), arithmetic) for name in ("b", "gates", "e", "V")},
         )
 
@@ -344,7 +341,7 @@ def _begin_cell(
     for block, window, link, bias in zip(layer.blocks, before.blocks, links[1:], gates, strict=True):
         window, h = block.cell(window, h, link, bias, how)
         windows.append(window)
-    hidden = how.total(how.elu(h) @ layer.head, layer.e)
+    hidden = how.total(how.product(how.elu(h), layer.head), layer.e)
     return Before(pixels, tuple(windows)), hidden, _logit(layer, i, j, 0, given, hidden)
 
 
@@ -358,7 +355,7 @@ def _next_channel(layer: CausalConv, at, given: Given, hidden: Array, bit: Array
 def _logit(layer: CausalConv, i, j, f, given: Given, hidden: Array) -> Float[Array, ""]:
     _, columns, D = layer.grid
     how = layer.how
-    return how.total(given.b[(i * columns + j) * D + f], jnp.sum(how.elu(hidden) * layer.R[f]))
+    return how.total(given.b[(i * columns + j) * D + f], how.weighed(how.elu(hidden), layer.R[f]))
 
 
 def _end_row(layer: CausalConv, _, above: Above, bits: Float[Array, "W D"]) -> Above:

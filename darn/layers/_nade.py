@@ -18,20 +18,11 @@ from darn.layers._base import (
 )
 from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded, tuning_field
 
+UNITS = 16  # on a CPU: a backward pass computes as many units again at a time
+
 
 def _on_cpu() -> bool:
     return jax.default_backend() == "cpu"
-
-
-@eqx.filter_custom_jvp
-def _stepwise(layer: "NADE", running, y):
-    """Unit by unit where only the values are needed; a derivative is that of the blocks, which takes less memory."""
-    return layer.stepwise(running, y)
-
-
-@_stepwise.def_jvp
-def _stepwise_jvp(primals, tangents):
-    return eqx.filter_jvp(lambda layer, running, y: layer.blockwise(running, y), primals, tangents)
 
 
 @register("nade")
@@ -120,18 +111,11 @@ class NADE(AbstractBinaryLayer):
 
     def logits(self, y, c=None, *, order=0):
         running, b = self.start(c)
-        return b + (_stepwise(self, running, y) if _on_cpu() else self.blockwise(running, y))
+        return b + (self.stepwise if _on_cpu() else self.blockwise)(running, y)
 
     def blockwise(self, running: Float[Array, " n_hidden"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         """The logits without their biases, many units at a time."""
-        # Each unit has its own hidden layer. They are computed in blocks, so that a row takes block x n_hidden floats
-        # instead of n x n_hidden, and recomputed in the backward pass for the same reason.
         size = min(self.block, self.n)
-        pad = -self.n % size
-
-        def blocks(w):
-            return jnp.pad(w, [(0, pad)] + [(0, 0)] * (w.ndim - 1)).reshape(-1, size, *w.shape[1:])
-
         M = jnp.zeros_like(self.V) if self.M is None else self.M
         # Within a block the running sums are a product with a triangle of ones: XLA's cumsum is slow on a CPU.
         before = jnp.tril(jnp.ones((size, size)), -1)
@@ -146,19 +130,35 @@ class NADE(AbstractBinaryLayer):
             return running + jnp.sum(steps, axis=0), jax.vmap(jnp.dot)(R, hidden)
 
         # The weights are the same for every row, so a batch shares them; only y has a batch axis.
-        _, a = lax.scan(one_block, running, tuple(blocks(w) for w in (y, self.V, M, self.R)))
+        _, a = lax.scan(one_block, running, self._blocks(size, y, self.V, M, self.R))
         return a.reshape(-1)[: self.n]
 
     def stepwise(self, running: Float[Array, " n_hidden"], y: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The same, unit by unit: a batch's hidden layer then stays in the cache of a CPU."""
+        """The same, unit by unit: a batch's hidden layer then stays in the cache of a CPU, backwards too."""
         M = jnp.zeros_like(self.V) if self.M is None else self.M
 
+        @jax.checkpoint
         def one(running, unit):
             y_j, V, M, R = unit
             # With R first, XLA would transpose the hidden layer.
             return running + y_j * V + M, jnp.dot(self.hidden(running), R)
 
-        return lax.scan(one, running, (y, self.V, M, self.R))[1]
+        @jax.checkpoint
+        def one_block(running, block):
+            return lax.scan(one, running, block)
+
+        _, a = lax.scan(one_block, running, self._blocks(min(UNITS, self.n), y, self.V, M, self.R))
+        return a.reshape(-1)[: self.n]
+
+    def _blocks(self, size: int, *arrays: Array) -> tuple[Array, ...]:
+        """Arrays with an axis of units, padded and cut into blocks of units.
+
+        Each unit has its own hidden layer. A backward pass keeps the running sums between blocks and computes a block
+        again, so that a row takes about size x n_hidden floats instead of n x n_hidden.
+        """
+        pad = -self.n % size
+        padded = (jnp.pad(w, [(0, pad)] + [(0, 0)] * (w.ndim - 1)) for w in arrays)
+        return tuple(w.reshape(-1, size, *w.shape[1:]) for w in padded)
 
     def quantised(self, c, arithmetic):
         # Two sums on two grids: the running sum inside the activation, and the logits computed from the hidden units.

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.nn import logsumexp
 from jaxtyping import Array, Int, PRNGKeyArray
 
@@ -46,6 +47,12 @@ def symmetries(grid: Grid) -> np.ndarray:
     found = [part.ravel() for part in found if part.shape == cells.shape]
     _, first = np.unique(np.stack(found), axis=0, return_index=True)
     return np.stack([found[i] for i in sorted(first)])
+
+
+def check_orders(places: Int[Array, "K n"]) -> None:
+    """Raises a ValueError unless each row is a permutation of the units; a model file may say anything."""
+    if not isinstance(places, Tracer) and (np.sort(places, axis=1) != np.arange(places.shape[1])).any():
+        raise ValueError("every order must contain each unit exactly once")
 
 
 def in_places(places: Int[Array, "K n"], order: Any, turns: AbstractTurns, decide: Decide, walk: Callable):
@@ -93,6 +100,7 @@ class Orders(AbstractBinaryLayer):
         self.places = jnp.asarray(places, jnp.int32)
 
     def __check_init__(self):
+        check_orders(self.places)
         if self.core.n_told != len(self.places):
             raise ValueError(f"the layer can tell {self.core.n_told} orders apart, but has {len(self.places)}")
 

@@ -18,6 +18,8 @@ from darn.model_file._structure import MAX_STRUCTURE, TYPES, describe, rebuild
 
 FORMAT, VERSION = "darn-model", "2"
 FLOATS = ("float16", "float32")  # the types that weights may be stored as
+# What safetensors raises for a damaged file; AttributeError for a type that NumPy does not have.
+UNREADABLE = (SafetensorError, OSError, ValueError, TypeError, AttributeError)
 MAX_INFO = 32 << 20  # characters of JSON
 LONGEST = 300  # characters of a message, which may quote the file
 
@@ -93,7 +95,7 @@ def load_model(path: str | Path) -> tuple[Stack, dict]:
         return rebuild(structure, arrays), info
     except DarnError as e:
         raise FormatError(f"{path} is not a readable darn model: {str(e)[:LONGEST]}") from e
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as e:
+    except (*UNREADABLE, KeyError, RecursionError) as e:
         raise FormatError(f"{path} is not a readable darn model: it is damaged, truncated or another file") from e
 
 
@@ -109,7 +111,7 @@ def read_info(path: str | Path) -> dict:
     try:
         with safe_open(path, framework="np") as f:
             return _info(_head(f)["info"])
-    except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as e:
+    except (*UNREADABLE, KeyError, RecursionError) as e:
         raise FormatError(f"{path} is not a readable darn model") from e
 
 

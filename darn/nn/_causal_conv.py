@@ -7,8 +7,9 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._base import replaced
-from darn.nn._fixed_point import Arithmetic, Inputs, rounded_outputs
+from darn.nn._fixed_point import Arithmetic
 from darn.nn._registry import register
+from darn.nn._streams import FLOATS, Integers
 
 
 @register("causal-convolution")
@@ -25,7 +26,7 @@ class CausalConvolution(eqx.Module):
     W: Float[Array, "kh kw C F"]
     left: bool = eqx.field(static=True)
     dilation: int = eqx.field(static=True)
-    exact: bool = eqx.field(static=True, default=False)  # in an integer twin
+    integers: Integers | None = eqx.field(static=True, default=None)  # in an integer twin
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class CausalConvolution(eqx.Module):
             raise ValueError(f"a window that ends at its cell must have one row, not {kernel[0]}")
         if not left and kernel[1] % 2 == 0:
             raise ValueError(f"the width of the kernel must be odd, not {kernel[1]}")
-        self.left, self.dilation = left, dilation
+        self.left, self.dilation, self.integers = left, dilation, None
         self.W = jax.random.normal(key, (*kernel, channels, filters)) / (kernel[0] * kernel[1] * channels) ** 0.5
 
     @property
@@ -70,9 +71,9 @@ class CausalConvolution(eqx.Module):
         """The number of cells to the right that a cell sees."""
         return 0 if self.left else self.before
 
-    def quantised(self, inputs: Inputs, arithmetic: Arithmetic) -> "CausalConvolution":
+    def quantised(self, how: Integers, arithmetic: Arithmetic) -> "CausalConvolution":
         """The integer twin, for the codec."""
-        return replaced(self, W=rounded_outputs(self.W, inputs, arithmetic), exact=True)
+        return replaced(self, W=how.weights(self.W, arithmetic), integers=how)
 
     def __call__(self, x: Float[Array, "H W C"], dtype=jnp.float32) -> Float[Array, "H W F"]:
         """The convolution at every cell, computed in `dtype`."""
@@ -84,11 +85,12 @@ class CausalConvolution(eqx.Module):
 
     def cell(self, window: Float[Array, "cells C"]) -> Float[Array, " F"]:
         """The convolution at the window's last cell; only with `left`."""
-        return window[:: self.dilation].reshape(-1) @ self.W[0].reshape(-1, self.W.shape[3])
+        how = self.integers or FLOATS
+        return how.product(window[:: self.dilation].reshape(-1), self.W[0].reshape(-1, self.W.shape[3]))
 
     def _convolved(self, x, above, dtype):
-        if self.exact:
-            return self._product(x, above)
+        if self.integers is not None:
+            return self._product(x, above, self.integers)
         out = lax.conv_general_dilated(
             x[None].astype(dtype),
             self.W.astype(dtype),
@@ -99,12 +101,10 @@ class CausalConvolution(eqx.Module):
         )
         return out[0].astype(jnp.float32)
 
-    def _product(self, x, above):
+    def _product(self, x, above, how: Integers):
         """The same as a matrix product: not every algorithm for convolutions is exact where its sums would be."""
         (kh, kw, C, F), d = self.W.shape, self.dilation
         rows, columns = x.shape[0] + above - self.above, x.shape[1]
         x = jnp.pad(x, ((above, 0), (self.before, self.after), (0, 0)))
         seen = [x[i * d : i * d + rows, j * d : j * d + columns] for i in range(kh) for j in range(kw)]
-        return jnp.matmul(
-            jnp.concatenate(seen, axis=-1), self.W.reshape(kh * kw * C, F), precision=lax.Precision.HIGHEST
-        )
+        return how.product(jnp.concatenate(seen, axis=-1), self.W.reshape(kh * kw * C, F))

@@ -10,7 +10,7 @@ Every map and layer builds its own integer twin (`quantised`) from the functions
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -38,7 +38,7 @@ class Arithmetic:
 # Float32 if possible: it is twice as fast, and some devices have no usable float64.
 ARITHMETICS = (Arithmetic("float32", 24, 8, 7), Arithmetic("float64", 53, 16, 4))
 # For deep nets, where the worst case of a sum grows from layer to layer, far beyond what there ever is.
-CLIPPED = (Arithmetic("float32", 24, 6, 6, reach=32.0), Arithmetic("float64", 53, 16, 4, reach=1024.0))
+CLIPPED = (Arithmetic("float32", 24, 5, 6, reach=32.0), Arithmetic("float64", 53, 12, 4, reach=1024.0))
 
 
 class Inputs(NamedTuple):
@@ -97,12 +97,12 @@ def rounded(module: Any, sums: Callable[[Any], jax.Array], grid: int, arithmetic
     raise TooCoarse
 
 
-def rounded_outputs(W: Any, inputs: Inputs, arithmetic: Arithmetic) -> jax.Array:
+def rounded_outputs(W: Any, inputs: Sequence[Inputs], arithmetic: Arithmetic) -> jax.Array:
     """Rounds the weights of a matrix product, for each of its outputs to multiples of a 2^-k of its own.
 
     Args:
         W: weights whose last axis runs over the outputs; all other axes run over the inputs.
-        inputs: grid and range of the inputs.
+        inputs: grid and range of the inputs; several for as many products with the same weights.
         arithmetic: as in `rounded`.
 
     Returns:
@@ -118,8 +118,8 @@ def rounded_outputs(W: Any, inputs: Inputs, arithmetic: Arithmetic) -> jax.Array
     k = np.full(exact.shape[-1], MOST_BITS)
     while (k >= arithmetic.least).all():
         whole = np.rint(np.ldexp(exact, k))
-        most = np.abs(whole).reshape(-1, len(k)).sum(axis=0) * inputs.most
-        excess = np.frexp(np.ldexp(most, inputs.grid))[1] - arithmetic.bits
+        most = np.abs(whole).reshape(-1, len(k)).sum(axis=0) * max(math.ldexp(v.most, v.grid) for v in inputs)
+        excess = np.frexp(most)[1] - arithmetic.bits
         if (excess <= 0).all():
             return jax.device_put(np.ldexp(whole, -k).astype(arithmetic.dtype))
         k = k - np.maximum(excess, 0)

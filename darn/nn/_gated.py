@@ -108,10 +108,7 @@ class GatedBlock(eqx.Module):
 
     def quantised(self, how: Integers, arithmetic: Arithmetic) -> "GatedBlock":
         """The integer twin, for the codec."""
-
-        def twin(f: CausalConvolution) -> CausalConvolution:
-            return f.quantised(how.activations(f.W.shape[2]), arithmetic)
-
+        twin = lambda f: f.quantised(how, arithmetic)  # noqa: E731
         parts = (tuple(map(twin, self.up)), tuple(map(twin, self.left)), twin(self.link), how.bias(self.b, arithmetic))
         return eqx.tree_at(lambda m: (m.up, m.left, m.link, m.b), self, parts)
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from darn.errors import DarnError
-from darn.nn._fixed_point import NOT_FINITE, Arithmetic, Inputs
+from darn.nn._fixed_point import NOT_FINITE, Arithmetic, Inputs, rounded_outputs
 from darn.nn._tables import activation_table
 
 _FLAT = 12  # a sigmoid is constant beyond this
-_MOST = 1 << 10  # what a term of a sum is clipped to: in the worst case, far beyond what there is, it would be more
+_MOST = 1 << 12  # what a term of a sum is clipped to: in the worst case, far beyond what there is, it would be more
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,14 @@ class Floats:
             first = first + term
         return first
 
+    def product(self, x: Float[Array, "*cells C"], W: Float[Array, "C F"]) -> Float[Array, "*cells F"]:
+        """The product of activations, from `elu`, with weights."""
+        return x @ W
+
+    def weighed(self, x: Float[Array, "*cells C"], w: Float[Array, "*#cells C"]) -> Float[Array, "*cells"]:
+        """The sum of activations, each with its weight."""
+        return jnp.sum(x * w, axis=-1)
+
     def stream(self, x: Array) -> Array:
         """The values of a residual stream."""
         return x
@@ -45,23 +54,28 @@ class Floats:
 
 @dataclass(frozen=True)
 class Integers:
-    """In multiples of powers of two; see `Arithmetic`."""
+    """In multiples of powers of two; see `Arithmetic`.
 
-    step: int  # fractional bits of sums and streams
-    reach: int  # of the streams and of elu
-    bits: int  # fractional bits of elu
-    gate_bits: int  # fractional bits of a gate
+    Streams reach far, and a sum over hundreds of channels would leave few bits for the weights. So an activation has
+    two digits, a multiple of 2^coarse and the rest, and their sums of products are exact one by one.
+    """
+
+    step: int = 10  # fractional bits of sums and streams
+    reach: int = 1024  # of the streams, and of elu
+    coarse: int = 3
+    bits: int = 6  # fractional bits of elu
+    door: int = 12  # fractional bits of a gate
 
     @staticmethod
     def of(arithmetic: Arithmetic) -> "Integers":
-        """Such that the product of a value and its gate is exact."""
-        step, reach = 10, 32
-        spare = arithmetic.bits - step - reach.bit_length()
-        return Integers(step, reach, arithmetic.table_bits, min(spare, arithmetic.table_bits + 3))
+        """For floats of a given size."""
+        return Integers(bits=arithmetic.table_bits)
 
-    def activations(self, n: int) -> Inputs:
-        """What elu returns, as inputs of a sum."""
-        return Inputs(n, self.bits, float(self.reach))
+    def weights(self, W: Array, arithmetic: Arithmetic) -> Array:
+        """The weights of `product`; the last axis runs over its outputs."""
+        high = Inputs(W.shape[0], -self.coarse, float(self.reach))
+        low = Inputs(W.shape[0], self.bits, 2.0 ** (self.coarse - 1))
+        return rounded_outputs(W, (high, low), arithmetic)
 
     def bias(self, b: Array, arithmetic: Arithmetic) -> Array:
         """Biases as terms of `total`."""
@@ -71,13 +85,31 @@ class Integers:
         whole = np.rint(np.ldexp(np.clip(exact, -_MOST, _MOST), self.step))
         return jax.device_put(np.ldexp(whole, -self.step).astype(arithmetic.dtype))
 
+    def product(self, x, W):
+        high, low = jnp.matmul(jnp.stack(self._digits(x)), W, precision=lax.Precision.HIGHEST)
+        return self.total(high, low)
+
+    def weighed(self, x, w):
+        return self.total(*(jnp.sum(digit * w, axis=-1) for digit in self._digits(x)))
+
+    def _digits(self, x):
+        high = jnp.round(x * 2.0**-self.coarse) * (1 << self.coarse)
+        return high, x - high
+
     def elu(self, x):
-        return _looked_up("elu", x, self.step, self.reach, self.bits)
+        unit, side = 1 << self.bits, _FLAT << self.step
+        table = _constant("elu", self.step, self.bits, x.dtype)
+        low = table[jnp.clip(jnp.round(x * (1 << self.step)), -side, 0).astype(jnp.int32) + side]
+        return jnp.where(x > 0, jnp.round(jnp.minimum(x, self.reach) * unit) / unit, low)
 
     def gate(self, a):
         value, door = jnp.split(a, 2, axis=-1)
-        door = _looked_up("sigmoid", door, self.step, _FLAT, self.gate_bits)
-        return self._rounded(jnp.clip(value, -self.reach, self.reach) * door)
+        side = _FLAT << self.step
+        table = _constant("sigmoid", self.step, self.door, a.dtype)
+        door = table[jnp.clip(jnp.round(door * (1 << self.step)), -side, side).astype(jnp.int32) + side]
+        value = jnp.clip(value, -self.reach, self.reach)
+        whole = jnp.round(value)  # two digits again: the product of all bits would have too many
+        return self.total(whole * door, (value - whole) * door)
 
     def total(self, first, *terms):
         total = self._rounded(first)
@@ -92,10 +124,8 @@ class Integers:
         return jnp.clip(jnp.round(x * (1 << self.step)) / (1 << self.step), -_MOST, _MOST)
 
 
-def _looked_up(name: str, x, step: int, reach: int, bits: int):
-    side = reach << step
-    table = jnp.asarray(np.asarray(activation_table(name, step, reach, bits), x.dtype))
-    return table[jnp.clip(jnp.round(x * (1 << step)), -side, side).astype(jnp.int32) + side]
+def _constant(name: str, step: int, bits: int, dtype) -> Array:
+    return jnp.asarray(np.asarray(activation_table(name, step, _FLAT, bits), dtype))
 
 
 FLOATS = Floats()

@@ -18,11 +18,13 @@ import numpy as np
 from jax import lax
 from jax.nn import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from darn.errors import DarnError
-from darn.files import atomic
+from darn.files import atomic, open_input
+from darn.jsonable import parse
+from darn.model_file import MAX_INFO, UNREADABLE, check
 from darn.nn import softplus
 
 FORMAT = "darn-rbm"
@@ -231,9 +233,10 @@ def save(path: str | Path, rbm: RBM, info: dict, *, dtype: str = "float32") -> N
 def is_rbm(path: str | Path) -> bool:
     """Whether `save` wrote this file."""
     try:
+        open_input(path).close()  # refuses a pipe
         with safe_open(path, framework="np") as f:
             return (f.metadata() or {}).get("format") == FORMAT
-    except (SafetensorError, OSError):
+    except (*UNREADABLE, DarnError):
         return False
 
 
@@ -245,6 +248,10 @@ def load(path: str | Path) -> tuple[RBM, dict]:
             if head.get("format") != FORMAT:
                 raise DarnError(f"{path} is not an RBM that darn wrote")
             arrays = {k: jnp.asarray(f.get_tensor(k), jnp.float32) for k in ("W", "b", "c")}
-        return RBM(**arrays), json.loads(head["info"])
-    except (SafetensorError, OSError, KeyError, ValueError) as e:
+        info, machine = parse(head["info"], "its info", MAX_INFO), RBM(**arrays)
+        check(machine)
+        if not isinstance(info, dict) or not all(np.isfinite(a).all() for a in arrays.values()):
+            raise ValueError("not an object, or weights that are not finite")
+        return machine, info
+    except (*UNREADABLE, KeyError) as e:
         raise DarnError(f"{path} is not a readable RBM: it is damaged, truncated or another file") from e

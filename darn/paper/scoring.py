@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn import data
+from darn.errors import DarnError
 from darn.inference import likelihood, sampling
+from darn.jsonable import decode
 from darn.model import Stack
 from darn.nn import causal_maps
 from darn.paper import rbm
@@ -109,11 +111,31 @@ def baselines(splits: data.Splits) -> dict[str, float]:
 # ---------------------------------------------------------------- RBM
 
 
+@dataclass(frozen=True)
+class _Data:
+    name: str
+
+
+@dataclass(frozen=True)
+class _About:
+    """What the file of an RBM says of its training rows."""
+
+    data: _Data
+    mean: tuple[float, ...]
+
+
 def score_rbm(file: Path, chains: int, temperatures: int, *, every: int = 1, seed: int = 0) -> dict:
     """-log p of the test rows of a stored RBM's data, with the interval from the estimate of log Z."""
     machine, info = rbm.load(file)
-    test = data.load_rows(info["data"]["name"], split="test").take(slice(None, None, every)).unpack()
-    z = rbm.log_z(machine, np.asarray(info["mean"]), chains=chains, temperatures=temperatures, seed=seed)
+    try:
+        about = decode(_About, info, "its info", strict=False)
+        if len(about.mean) != len(machine.b):
+            raise DarnError("its means are not of its units")
+        rows = data.load_rows(about.data.name, split="test", n=len(machine.b))
+    except DarnError as e:
+        raise DarnError(f"{file} cannot be scored: {e}") from e
+    test = rows.take(slice(None, None, every)).unpack()
+    z = rbm.log_z(machine, np.asarray(about.mean), chains=chains, temperatures=temperatures, seed=seed)
     return {
         "method": f"annealed importance sampling of log Z, {chains} chains, {temperatures} temperatures",
         "rows": len(test),

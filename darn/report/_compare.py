@@ -34,7 +34,7 @@ def compare(paths, out: str | Path, *, progress=None, **options) -> dict:
     every = [scored(run, progress=progress, **options) for run in runs]
     text, found = render(every)
     with atomic(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     return {"out": str(out), "runs": found}
 
 

@@ -54,7 +54,7 @@ def fidelity_page(found: Fidelity, out: str | Path, *, real: str, synthetic: str
     d.tiles += tiles(found)
     fidelity_sections(d, found)
     with atomic(out) as temporary:
-        temporary.write_text(d.render(), encoding="utf-8")
+        temporary.write_text(d.render(), encoding="utf-8", errors="backslashreplace")
 
 
 def tiles(found: Fidelity) -> list[Tile]:

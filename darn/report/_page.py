@@ -34,7 +34,7 @@ def page(
     s = scored(run, progress=progress, **options)
     text, found = render(s, target)
     with atomic(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     return {"out": str(out), **found}
 
 

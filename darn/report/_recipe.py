@@ -7,6 +7,7 @@ from typing import Any
 from darn.config import Architecture, Training
 from darn.runs.fields import fields_of, show_field
 from darn.runs.folder import Run
+from darn.runs.search import statement
 
 # A run folder may come from anybody: what its files say is shown as text, cut at this many characters.
 LONGEST = 2000
@@ -74,4 +75,7 @@ class About:
         versions = ", ".join(f"{k} {v}" for k, v in made.versions.items())
         found = {"command": text_of(made.command), "commit": text_of(made.commit), "device": text_of(made.device)}
         found |= {"versions": text_of(versions), "weights": f"{n_weights:,}"}
+        chosen = self._run.about.search
+        if chosen is not None and chosen.chosen is not None:
+            found["recipe"] = text_of(statement(dataclasses.asdict(chosen)))
         return [Fact(k, v) for k, v in found.items() if v]

@@ -1,6 +1,7 @@
-"""Default architecture and training, chosen by the size of the data.
+"""Default architecture and training by the size of the data, and candidates to choose from by validation.
 
-The constants were chosen on the validation rows of Adult, Mushrooms, DNA, OCR letters and Web.
+The constants of the fixed default were chosen on the validation rows of Adult, Mushrooms, DNA, OCR letters and Web,
+those of the candidates on Mushrooms, DNA, OCR letters and Web.
 """
 
 import dataclasses
@@ -36,6 +37,8 @@ SIZES = (
     Size(0, math.inf, n_h=8, n_d=32, n_nade=0, lr=2e-3, steps=300, epochs=1, decay=2e-3),
 )
 VALIDATIONS = 25  # over a whole training
+MOST_EPOCHS = 300  # of a candidate
+PATIENCE = 6  # of a candidate: it stops after so many validations without improvement
 
 
 def _size(n_rows: int, n_columns: int, nade: bool) -> Size:
@@ -81,12 +84,12 @@ def training(n_rows: int, n_columns: int, batch: int = BATCH, *, nade: bool = Tr
         schedule="cosine",
         batch=batch,
         epochs=epochs,
+        validate_every=_every(epochs),
         weight_decay=s.decay * min(1, 20_000 / rows),
         # There are half as many autoregressive weights as columns squared. The penalty follows how many of them each
         # row has to determine: 2e-3 on DNA (180 columns, 1,260 rows), 1e-4 on Adult (123, 4,500), almost 0 on OCR.
         l1=20 * n_columns / rows**2,
         average=0.99,
-        validate_every=max(epochs // VALIDATIONS, 1),
         patience=0,
     )
 
@@ -105,6 +108,82 @@ def fields(n_rows: int, n_columns: int, given: Mapping[str, Any]) -> dict[str, A
     nade = given.get("visible", "nade") == "nade"
     automatic = vars(architecture(n_rows, n_columns, nade=nade))
     automatic = automatic | vars(training(n_rows, n_columns, given.get("batch", BATCH), nade=nade))
-    if "epochs" in given:
-        automatic["validate_every"] = max(given["epochs"] // VALIDATIONS, 1)
-    return automatic | dict(given)
+    return automatic | length(given.get("epochs", automatic["epochs"])) | dict(given)
+
+
+def length(epochs: int) -> dict[str, int]:
+    """The fields of a training of so many epochs."""
+    return {"epochs": epochs, "validate_every": _every(epochs)}
+
+
+def _every(epochs: int) -> int:
+    return max(epochs // VALIDATIONS, 1)
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def usual_seconds(n_rows: int) -> float:
+    """The usual budget of a search, in seconds on two cores: a minute, from 10,000 rows on longer, at most ten."""
+    return 60 * min(max(n_rows / 10_000, 1), 10)
+
+
+def step_seconds(fields: Mapping[str, Any], n_columns: int) -> float:
+    """About how long a step takes on one core (measured on an AMD EPYC of 2023): the unit of a search's budget.
+
+    Args:
+        fields: Of architecture and training.
+        n_columns: Visible units.
+
+    Returns:
+        Seconds.
+    """
+    n_h, n_d = sum(fields["n_h"]), sum(fields["n_d"])
+    nets = 2 * (n_columns + n_h) * n_d + n_h * n_h if n_h else 0
+    if fields["visible"] == "nade":
+        visible = 26 * n_columns * sum(fields["n_nade"]) + n_columns * n_d * bool(n_h)
+    else:
+        visible = n_columns * n_columns
+    return 3e-4 + (nets + visible) * (8e-11 * fields["batch"] + 2e-9)
+
+
+def others(n_rows: int, n_columns: int, *, code: bool = True) -> list[dict[str, Any]]:
+    """Fields in which candidates differ from the fixed default, with as many epochs as are of use.
+
+    Args:
+        n_rows: Training rows.
+        n_columns: Visible units.
+        code: Whether every candidate has a code.
+
+    Returns:
+        The fields of each candidate.
+    """
+    l1 = 20 * n_columns / n_rows**2
+
+    def trained(lr: float, batch: int, steps: int, l1: float, weight_decay: float) -> dict[str, Any]:
+        epochs = min(math.ceil(steps * batch / n_rows), MOST_EPOCHS)
+        penalties = {"l1": l1, "weight_decay": weight_decay}
+        return {"lr": lr, "batch": batch, "epochs": epochs, "patience": PATIENCE} | penalties
+
+    def linear(l1: float, weight_decay: float) -> dict[str, Any]:
+        return {"visible": "linear", "n_h": (32,), "n_d": (100,)} | trained(5e-3, BATCH, 6000, l1, weight_decay)
+
+    def nade(n_nade: int, n_h: int, weight_decay: float) -> dict[str, Any]:
+        units = {"visible": "nade", "n_nade": (n_nade,), "n_h": (n_h,) if n_h else (), "n_d": (100,)}
+        # At the same work, batches of 64 were better than of 128: by 0.27 nats on Web.
+        return units | trained(4e-3, BATCH // 2, 30_000, 0.0, weight_decay)
+
+    plain = [] if code else [nade(200 if n_rows >= 8000 else 100, 0, 2e-4)]
+    if n_rows >= 20_000:
+        return [nade(200, 64, 1.5e-4), nade(300, 64, 1.5e-4), *plain]
+    # Two train at a time: models of one program are not the first of their kind together, so it is compiled once.
+    if n_rows >= 8000:
+        return [nade(200, 32, 2e-4), linear(l1 / 32, 1e-5), nade(200, 32, 5e-5), *plain]
+    return [
+        nade(100, 16, 2e-4),
+        linear(2 * l1, 1e-4),
+        nade(100, 16, 4e-5),
+        linear(l1 / 4, 3e-5),
+        linear(l1 / 32, 1e-5),
+        *plain,
+    ]

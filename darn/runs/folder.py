@@ -4,8 +4,10 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from darn.files import atomic, read_bytes
 from darn.jsonable import FieldError, parse
 from darn.model import Stack
 from darn.model_file import load_model
-from darn.runs import defaults, pretrained
+from darn.runs import defaults, pretrained, search
 from darn.runs.fields import fields_of, show_field
 from darn.runs.info import MAX_JSON, Info, read_info
 from darn.runs.lock import is_unused, locked
@@ -241,6 +243,25 @@ def sized(recipe: Recipe, given: Mapping[str, Any], splits: data.Splits) -> Reci
     return override(recipe, defaults.fields(len(train), train.n, given))
 
 
+def candidates(
+    recipe: Recipe, given: Mapping[str, Any], splits: data.Splits, seconds: float | None = None
+) -> list[Recipe]:
+    """The recipes to choose from by validation, that of `sized` first; only that one if there is no choice.
+
+    Args:
+        recipe: Already has the fields in `given`.
+        given: Those fields, by name.
+        splits: The whole data.
+        seconds: The budget of the choice; None for the usual one, 0 for none.
+
+    Returns:
+        The recipes.
+    """
+    train = limit(splits, recipe).train
+    # The columns of a table are often modelled as well without a code.
+    return search.candidates(recipe, given, len(train), train.n, code=splits.schema is None, seconds=seconds)
+
+
 def _columns(recipe: Recipe, schema: data.Schema | None) -> data.Columns:
     options = recipe.data
     columns = data.Columns(options.categorical, options.drop, options.weights, options.delimiter, column=options.column)
@@ -300,6 +321,7 @@ def train(
     out: str | Path,
     *,
     splits: data.Splits | None = None,
+    candidates: Sequence[Recipe] = (),
     resume: bool = False,
     progress: bool = True,
 ) -> "Fit":
@@ -309,17 +331,19 @@ def train(
         recipe: What to train.
         out: The folder; unused, or with `resume` that of an interrupted run of the same recipe.
         splits: The recipe's data as `read_data` gave them, if they have been read already.
+        candidates: Recipes of the same data, `recipe` first: the one that validates best is trained.
         resume: Continue the run in `out` as if it had never stopped.
         progress: Show a progress bar.
 
     Returns:
-        The trained model and how training went.
+        The trained model and how training went; no epochs, if it was interrupted while choosing a candidate.
 
     Raises:
         DarnError: The folder is in use, the data cannot be used, or the run to resume is a different one.
     """
     out = Path(out)
-    before = _read_started(recipe, out) if resume else None
+    candidates = candidates if len(candidates) > 1 else ()
+    before = _read_started(recipe, out, candidates) if resume else None
     if not resume:
         _check_unused(out)
     # Read before anything is written, so that bad data leave nothing behind.
@@ -334,7 +358,7 @@ def train(
         if not resume:
             _check_unused(out)  # another process may have started a run there meanwhile
         try:
-            return _train(recipe, out, model, splits, before, progress)
+            return _train(recipe, candidates, out, model, splits, before, progress)
         except BaseException:
             # A folder in which nothing was learned would only be in the way of the next attempt.
             if not resume and not (out / "model.safetensors").exists():
@@ -342,25 +366,52 @@ def train(
             raise
 
 
-def _train(recipe: Recipe, out: Path, model: Stack, splits: data.Splits, before: dict | None, progress: bool) -> "Fit":
-    from darn.training import fit
+def _train(
+    recipe: Recipe,
+    candidates: Sequence[Recipe],
+    out: Path,
+    model: Stack,
+    splits: data.Splits,
+    before: dict | None,
+    progress: bool,
+) -> "Fit":
+    from darn.training import Fit, fit
+
+    def write() -> None:
+        with atomic(out / "recipe.json") as f:
+            f.write_text(json.dumps(info, indent=1) + "\n")
 
     made = {"command": command(), "commit": commit(), "versions": versions(), "device": device()}
     info = before or {"recipe": recipe.to_json(), "data": describe_data(splits), "made": made}
+    dynamic = recipe.data.binarize == "dynamic" and splits.train.grey
     if before is None:
-        with atomic(out / "recipe.json") as f:
-            f.write_text(json.dumps(info, indent=1) + "\n")
-    return fit(
+        info |= {"search": search.asked(candidates)} if candidates else {}
+        write()
+    if candidates and info["search"]["chosen"] is None:
+        make = lambda r: new_model(r, splits)  # noqa: E731
+        rows = splits.train, splits.valid
+        choice = search.choose(candidates, make, *rows, folder=out / "search", dynamic=dynamic, progress=progress)
+        if choice is None:
+            return Fit(model, math.inf, 0, 0, 0.0, 0, interrupted=True)
+        choice.loop.save(out / "checkpoint.safetensors")
+        info |= {"recipe": choice.recipe.to_json(), "search": choice.record}
+        write()
+    if candidates:
+        shutil.rmtree(out / "search", ignore_errors=True)
+        recipe = candidates[info["search"]["chosen"]]
+        model = new_model(recipe, splits)
+    found = fit(
         model,
         splits.train,
         splits.valid,
         recipe.training,
         folder=out,
         info=info,
-        resume=before is not None,
-        dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
+        resume=before is not None or bool(candidates),
+        dynamic=dynamic,
         progress=progress,
     )
+    return dataclasses.replace(found, search=info.get("search"))
 
 
 def _check_unused(out: Path) -> None:
@@ -370,6 +421,7 @@ def _check_unused(out: Path) -> None:
 
 def _discard(out: Path, created: list[Path]) -> None:
     """Removes what a failed start has written, and the folders it made."""
+    shutil.rmtree(out / "search", ignore_errors=True)
     with contextlib.suppress(OSError):
         for path in out.iterdir():
             path.unlink()
@@ -377,25 +429,30 @@ def _discard(out: Path, created: list[Path]) -> None:
             folder.rmdir()
 
 
-def _read_started(recipe: Recipe, out: Path) -> dict:
-    """The recipe.json of the run in `out`, if it was started with this recipe."""
+def _read_started(recipe: Recipe, out: Path, candidates: Sequence[Recipe]) -> dict:
+    """The recipe.json of the run in `out`, if it was started with this recipe and these candidates."""
     saved = out / "recipe.json"
     if not os.path.lexists(saved):
         if out.exists():
             raise DarnError(f"{out} is not a run folder: there is no recipe.json in it to resume")
         raise DarnError(f"there is no run {out} to resume")
     try:
-        read = parse(read_bytes(saved), "it", MAX_JSON)
+        read = parse(read_bytes(saved, MAX_JSON), "it", MAX_JSON)
         if not isinstance(read, dict) or not {"recipe", "data", "made"} <= read.keys():
             raise FormatError("it is not the recipe of a run")
     except DarnError as e:
         raise DarnError(f"{saved} is damaged ({e}): start the run again in another folder") from e
     try:
-        started = read_info(read).recipe
+        started = read_info(read)
     except DarnError as e:
         raise DarnError(f"{saved}: {e}") from e
-    before = {k: read[k] for k in ("recipe", "data", "made")}
-    _check_same(recipe, started, out)
+    before = {k: read[k] for k in ("recipe", "data", "made", "search") if k in read}
+    _check_same(recipe, started.recipe if started.search is None else started.search.default, out)
+    if not search.is_same(started.search, candidates):
+        raise DarnError(
+            f"{out} was started with other candidates to choose from: resume it with the same fields and budget, or "
+            "start another run in another folder"
+        )
     return before
 
 

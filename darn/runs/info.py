@@ -1,5 +1,6 @@
 """What a model file or a recipe.json says about a run, typed: recipe, data, provenance."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import Any
 
 from darn.data import Schema
 from darn.errors import DarnError, FormatError
-from darn.jsonable import decode
+from darn.jsonable import FieldError, decode
 from darn.model import Stack
 from darn.runs.recipe import Recipe
 
@@ -54,6 +55,32 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """A candidate of a search."""
+
+    name: str  # the fields in which it differs from the default
+    epochs: int  # of its whole training
+    valid_bounds: tuple[float | None, ...] = ()  # at each comparison
+
+
+@dataclass(frozen=True)
+class SearchInfo:
+    """The search that chose a recipe."""
+
+    default: Recipe  # the first candidate
+    candidates: tuple[Tried, ...]
+    chosen: int | None = None  # None while the search is under way
+    gain: float | None = None  # nats per validation row, over the default
+
+    def __post_init__(self):
+        if self.chosen is None:
+            return
+        bounds = self.candidates[self.chosen].valid_bounds if 0 <= self.chosen < len(self.candidates) else ()
+        if not bounds or bounds[-1] is None:
+            raise FieldError("the search has not compared the candidate that it chose", "chosen")
+
+
+@dataclass(frozen=True)
 class Info:
     """The parts of a model's info that darn uses."""
 
@@ -62,6 +89,7 @@ class Info:
     training: TrainingInfo = field(default_factory=TrainingInfo)
     made: Made = field(default_factory=Made)
     estimator: dict[str, Any] = field(default_factory=dict)  # parameters of the scikit-learn face
+    search: SearchInfo | None = None
 
 
 def read_info(found: Mapping[str, Any], model: Stack | None = None) -> Info:
@@ -77,13 +105,22 @@ def read_info(found: Mapping[str, Any], model: Stack | None = None) -> Info:
     try:
         recipe = Recipe.from_json(found["recipe"]) if "recipe" in found else Info().recipe
         rest = decode(Info, {k: v for k, v in found.items() if k != "recipe"}, "the info", strict=False)
-        info = Info(recipe, rest.data, rest.training, rest.made, rest.estimator)
+        info = Info(recipe, rest.data, rest.training, rest.made, rest.estimator, rest.search)
         schema = info.data.schema
+        _check_texts(info.data)
     except DarnError as e:
         raise FormatError(f"{e}; darn did not write this") from e
     if model is not None:
         _check_fit(info.data, schema, model)
     return info
+
+
+def _check_texts(data: DataInfo) -> None:
+    """Names that become the header of a table can be written: JSON can escape half a character, no file can hold it."""
+    try:
+        json.dumps([data.columns, data.classes, data.table], ensure_ascii=False).encode()
+    except UnicodeEncodeError as e:
+        raise FormatError("a name of its data has half a character") from e
 
 
 def _check_fit(data: DataInfo, schema: Schema | None, model: Stack) -> None:

@@ -252,7 +252,7 @@ def _read(out: Path) -> dict:
     if not path.exists():
         raise DarnError(f"there is no sweep {out} to resume")
     try:
-        found = parse(read_bytes(path), "it", MAX_JSON)
+        found = parse(read_bytes(path, MAX_JSON), "it", MAX_JSON)
         read = decode(_Saved, found, "the sweep", strict=False)
         read_info(found)
         if not all(0 <= i < len(read.models) for group in read.plan for i in group.members):

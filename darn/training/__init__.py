@@ -6,6 +6,8 @@ from darn.training._checkpoint import save_checkpoint as save_checkpoint
 from darn.training._fit import Fit as Fit
 from darn.training._fit import fit as fit
 from darn.training._group import train_group as train_group
+from darn.training._halving import Contest as Contest
+from darn.training._halving import halve as halve
 from darn.training._hyper import Hyper as Hyper
 from darn.training._hyper import Terms as Terms
 from darn.training._loop import Loop as Loop

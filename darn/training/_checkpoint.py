@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from darn.errors import DarnError
 from darn.files import atomic, open_input
 from darn.jsonable import parse
-from darn.model_file import checksum
+from darn.model_file import UNREADABLE, checksum
 
 FORMAT = "darn-checkpoint"
 MAX_HOST = 64 << 20  # characters of JSON
@@ -62,7 +62,7 @@ def _read(path: str | Path, *, with_arrays: bool) -> tuple[dict[str, str], dict[
         with safe_open(path, framework="np") as f:
             head = f.metadata() or {}
             arrays = {k: f.get_tensor(k) for k in f.keys()} if with_arrays else {}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, TypeError) as e:
+    except UNREADABLE as e:
         raise DarnError(f"{path} is not a readable checkpoint: start the run again from the beginning") from e
     if head.get("format") != FORMAT or "host" not in head:
         raise DarnError(f"{path} is not a checkpoint: start the run again from the beginning")

@@ -31,6 +31,7 @@ class Fit:
         steps: steps trained.
         interrupted: whether Ctrl-C ended it early.
         history: the metrics of each validation, as in metrics.jsonl.
+        search: how the model was chosen, if there were several to choose from; see `darn.runs.search`.
     """
 
     model: Stack
@@ -41,6 +42,7 @@ class Fit:
     steps: int
     interrupted: bool
     history: list[dict] = field(repr=False, default_factory=list)
+    search: dict | None = field(repr=False, default=None)
 
 
 class Journal:
@@ -70,6 +72,7 @@ def fit(
     resume: bool = False,
     dynamic: bool = False,
     progress: bool = False,
+    started: Loop | None = None,
 ) -> Fit:
     """Trains a model and keeps the best weights by the bound on the validation rows.
 
@@ -86,6 +89,7 @@ def fit(
             interrupted.
         dynamic: whether grey rows are binarised again at every step.
         progress: whether to show a progress bar, if on a terminal.
+        started: a loop that has begun to train this model in this way, to continue with.
 
     Returns:
         The best model, and how training went.
@@ -105,8 +109,12 @@ def fit(
         if journal is not None:
             journal.add(row)
 
-    rows = DeviceRows.put(train), DeviceRows.put(valid)
-    loop = Loop([model], [config], *rows, dynamic=dynamic, on_validation=on_validation)
+    if started is None:
+        rows = DeviceRows.put(train), DeviceRows.put(valid)
+        loop = Loop([model], [config], *rows, dynamic=dynamic)
+    else:
+        loop = started
+    loop.on_validation = on_validation
 
     def save_best() -> None:
         if folder is not None:

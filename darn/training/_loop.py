@@ -211,7 +211,12 @@ class Loop:
                     self.on_stop(i, self.chosen(at), self.records[i])
 
     def run(
-        self, pressed: threading.Event, *, save: Callable[[], None], report: Callable[[], None] | None = None
+        self,
+        pressed: threading.Event,
+        *,
+        save: Callable[[], None],
+        report: Callable[[], None] | None = None,
+        until: int | None = None,
     ) -> bool:
         """Trains to the end; False if `pressed` ended it early.
 
@@ -219,20 +224,23 @@ class Loop:
             pressed: a flag that ends training after the current call.
             save: called every `Training.checkpoint_every` seconds, and before ending early.
             report: called after every call into the program.
+            until: an epoch with a validation to pause at; None trains to the end.
         """
         saved = time.monotonic()
-        while self.running:
+        unfinished = lambda: self.running and (until is None or self.epoch < until)  # noqa: E731
+        while unfinished():
             self.advance()
             if report is not None:
                 report()
-            if not self.running:
+            if not unfinished():
                 break
             if time.monotonic() - saved > self.config.checkpoint_every or pressed.is_set():
                 save()
                 saved = time.monotonic()
             if pressed.is_set():
                 return False
-        self._hand_over(lambda i: True)
+        if not self.running:
+            self._hand_over(lambda i: True)
         return True
 
     # ------------------------------------------------------------ checkpoints

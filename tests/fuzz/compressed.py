@@ -1,6 +1,7 @@
 """Compressed files, damaged, or forged with their checksums computed anew."""
 
 import bz2
+import functools
 import io
 import json
 import lzma
@@ -24,7 +25,14 @@ from fuzz.drive import SilentChange
 from fuzz.models import VECTORS
 from fuzz.mutate import damaged, nasty
 
+PACK = (zlib.compress, bz2.compress, lzma.compress)
 LARGE = (0, 1, 2, 5, 255, 2**16, 2**24, 2**31, 2**40, 2**62)
+
+
+@functools.cache
+def bomb(tag: int) -> bytes:
+    """128 MiB of blanks, compressed."""
+    return PACK[tag](b" " * (1 << 27))
 
 
 class Compressed:
@@ -32,6 +40,8 @@ class Compressed:
 
     def __init__(self, folder: Path):
         rng = np.random.default_rng(0)
+        for tag in range(len(PACK)):
+            bomb(tag)
         self.files: list[tuple[Path, bytes, str, bytes]] = []  # model, file, suffix of its output, that output
         for path in sorted(VECTORS.glob("*.drn")):
             self._add(folder, path.with_suffix(".safetensors"), path.read_bytes(), ".npy")
@@ -137,8 +147,9 @@ class Compressed:
             fields[int(rng.integers(2))] = large()
         elif kind == "notes":
             value = nasty(rng, head.notes or {"table": {"layout": {}}})
-            ways = (json.dumps(value).encode(), b" " * (1 << 27), damaged(rng, json.dumps(value).encode()))
-            notes = zlib.compress(ways[int(rng.choice([0, 0, 0, 0, 0, 0, 1, 2]))], 1)
+            text = json.dumps(value).encode()
+            ways = (lambda: bomb(0), lambda: zlib.compress(damaged(rng, text)), lambda: zlib.compress(text))
+            notes = ways[min(int(rng.integers(8)), 2)]()
         elif kind == "inside":
             carried = self.inside(rng, carried)
         elif kind == "block" and blocks:
@@ -163,11 +174,10 @@ class Compressed:
 
     def inside(self, rng: np.random.Generator, carried: bytes) -> bytes:
         """The model inside, its bytes damaged before or after compression, or a bomb."""
-        pack = (zlib.compress, bz2.compress, lzma.compress)
         if not carried or rng.random() < 0.2:
             tag = int(rng.integers(3))
-            return bytes([tag]) + pack[tag](bytes(1 << 27) if rng.random() < 0.3 else rng.bytes(50))
+            return bytes([tag]) + (bomb(tag) if rng.random() < 0.3 else PACK[tag](rng.bytes(50)))
         if rng.random() < 0.5:
             return damaged(rng, carried)
         plain = codec.unpack(carried, codec.MAX_MODEL)
-        return carried[:1] + pack[carried[0]](damaged(rng, plain))
+        return carried[:1] + PACK[carried[0]](damaged(rng, plain))

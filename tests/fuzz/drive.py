@@ -1,29 +1,52 @@
-"""Runs a target many times in this process, and counts what came of it."""
+"""Runs a target many times and counts what came of it, in this process or in several."""
 
 import contextlib
+import functools
 import io
+import json
+import os
 import resource
+import selectors
 import signal
+import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from darn.cli import _main
 from darn.errors import DarnError
 
 SECONDS = 30  # of processor time for one file: other programs may be running
 WAITING = 300  # seconds on the wall, for what waits for ever
-MEMORY = 2 << 30  # bytes beyond what the process held before the file
+MEMORY = 2 << 30  # bytes a process may hold
 CAP = 12 << 30  # what a bomb gets before the allocation fails
+
+Once = Callable[[np.random.Generator, Path], str]
 
 
 class Slow(BaseException):
     """A file took too long; not an Exception, so that nothing takes it for a damaged file."""
+
+
+class SilentChange(Exception):
+    """A damaged file was taken for a good one and gave something else."""
+
+
+@dataclass
+class Result:
+    """What came of one file."""
+
+    k: int
+    outcome: str  # refused, same, other, ...
+    failed: str = ""  # a traceback, a silent change, too much memory or time
+    seconds: float = 0.0  # of processor time, with that of child processes
+    peak: int = 0  # bytes, of this process or the largest of its children
 
 
 @dataclass
@@ -32,11 +55,18 @@ class Counts:
 
     name: str
     files: int = 0
-    outcomes: Counter = field(default_factory=Counter)  # refused, same, other, ...
-    failures: list[str] = field(default_factory=list)  # tracebacks, silent changes, too much memory or time
+    outcomes: Counter = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
     peak_mb: float = 0.0
     slowest: float = 0.0
     seconds: float = 0.0
+
+    def add(self, result: Result) -> None:
+        self.files += 1
+        self.outcomes[result.outcome] += 1
+        self.slowest, self.peak_mb = max(self.slowest, result.seconds), max(self.peak_mb, result.peak / 2**20)
+        if result.failed:
+            self.failures.append(f"{self.name} {result.k}: {result.failed}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -50,23 +80,102 @@ class Counts:
         }
 
 
-class SilentChange(Exception):
-    """A damaged file was taken for a good one and gave something else."""
+def drive(name: str, once: Once, folder: Path, count: int, seed: int) -> Counts:
+    """Calls `once(rng, folder)` for each file in this process; it returns an outcome in one word, or raises.
+
+    Args:
+        name: of the target.
+        once: makes one damaged file in the folder and opens it. A `DarnError` of one line means refused; any other
+            exception is a failure.
+        folder: an empty one, for the files.
+        count: how many files.
+        seed: of the first file; each has a generator of its own, so that a failure can be repeated alone.
+    """
+    counts, began = Counts(name), time.monotonic()
+    with limits():
+        for k in range(seed, seed + count):
+            counts.add(_one(name, once, folder, k))
+    counts.seconds = time.monotonic() - began
+    return counts
 
 
-def _peak() -> int:
-    """The most memory of this process since `_forget_peak`, in bytes."""
-    return _status("VmHWM")
+def shared(name: str, make: Callable[[Path], Once], folder: Path, count: int, seed: int, workers: int) -> Counts:
+    """`drive` in several processes, each with a folder of its own in `folder`.
+
+    A process that dies at a file is a failure, and another takes its place. They are forked, so this process must not
+    have started JAX.
+    """
+    counts, began = Counts(name), time.monotonic()
+    with selectors.DefaultSelector() as waiting:
+        for i in range(workers):
+            _Worker(name, make, folder / f"{i}", list(range(seed + i, seed + count, workers)), counts).wait(waiting)
+        while waiting.get_map():
+            for key, _ in waiting.select(timeout=1):
+                key.data.read(waiting)
+            for key in list(waiting.get_map().values()):
+                key.data.check()
+    counts.seconds = time.monotonic() - began
+    return counts
 
 
-def _status(name: str) -> int:
-    with open("/proc/self/status") as f:
-        return next(int(line.split()[1]) << 10 for line in f if line.startswith(name))
+class _Worker:
+    """A process that takes the files `numbers`, and sends a line for each."""
 
+    def __init__(self, name: str, make: Callable[[Path], Once], folder: Path, numbers: list[int], counts: Counts):
+        self.name, self.make, self.folder, self.numbers, self.counts = name, make, folder, numbers, counts
+        self.heard = time.monotonic()
 
-def _forget_peak() -> None:
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as f:
-        f.write("5")
+    def wait(self, waiting: selectors.BaseSelector) -> None:
+        if not self.numbers:
+            return
+        self.text, (self.pipe, theirs) = b"", os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(self.pipe)
+            self._work(theirs)
+        os.close(theirs)
+        waiting.register(self.pipe, selectors.EVENT_READ, self)
+
+    def _work(self, pipe: int) -> None:
+        status = 1
+        _main.CommandLine = functools.cache(_main.CommandLine)  # building the parser takes longer than most files
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                once = self.make(self.folder)
+            with limits():
+                for k in self.numbers:
+                    os.write(pipe, json.dumps(asdict(_one(self.name, once, self.folder, k))).encode() + b"\n")
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    def read(self, waiting: selectors.BaseSelector) -> None:
+        more = os.read(self.pipe, 1 << 16)
+        *lines, self.text = (self.text + more).split(b"\n")
+        for line in lines:
+            result = Result(**json.loads(line))
+            assert result.k == self.numbers.pop(0)
+            self.counts.add(result)
+            self.heard = time.monotonic()
+        if more:
+            return
+        waiting.unregister(self.pipe)
+        os.close(self.pipe)
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if self.numbers and status == 1:
+            raise RuntimeError(f"the target {self.name} could not be made")
+        if self.numbers:
+            self.counts.add(Result(self.numbers.pop(0), "died", f"the process ended with {status}"))
+            self.wait(waiting)
+
+    def check(self) -> None:
+        """Ends a process that hangs where no signal reaches Python."""
+        if time.monotonic() - self.heard > 2 * WAITING:
+            os.kill(self.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -87,55 +196,52 @@ def limits() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def drive(name: str, once: Callable[[np.random.Generator, Path], str], folder: Path, count: int, seed: int) -> Counts:
-    """Calls `once(rng, folder)` for each file; it returns an outcome in one word, or raises.
-
-    Args:
-        name: of the target.
-        once: makes one damaged file in the folder and opens it. A `DarnError` of one line means refused; any other
-            exception is a failure.
-        folder: an empty one, for the files.
-        count: how many files.
-        seed: of the first file; each has a generator of its own, so that a failure can be repeated alone.
-    """
-    counts, began = Counts(name), time.monotonic()
-    with limits():
-        for k in range(seed, seed + count):
-            _one(counts, once, np.random.default_rng([k, len(name)]), folder, k)
-    counts.seconds = time.monotonic() - began
-    return counts
-
-
-def _one(counts: Counts, once, rng: np.random.Generator, folder: Path, k: int) -> None:
-    counts.files += 1
+def _one(name: str, once: Once, folder: Path, k: int) -> Result:
+    rng = np.random.default_rng([k, len(name)])
     _forget_peak()
-    held = _status("VmRSS")
-    started, failed = time.process_time(), ""
+    started, result, said = _processor(), Result(k, "refused"), io.StringIO()
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     signal.alarm(WAITING)
     try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            outcome = once(rng, folder)
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            result.outcome = once(rng, folder)
     except DarnError as e:
-        outcome = "refused"
         if "\n" in str(e) or not str(e) or len(str(e)) > 1000:
-            failed = f"a message of {len(str(e))} characters: {str(e)[:200]!r}"
+            result.failed = f"a message of {len(str(e))} characters: {str(e)[:200]!r}"
     except Slow:
-        outcome, failed = "slow", "too slow"
+        result.outcome, result.failed = "slow", "too slow"
     except SilentChange as e:
-        outcome, failed = "silent change", str(e)
+        result.outcome, result.failed = "silent change", str(e)
     except Exception as e:
         where = traceback.extract_tb(e.__traceback__)[-1]
         ours = [f for f in traceback.extract_tb(e.__traceback__) if "/darn/" in f.filename]
         at = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else f"{where.filename}:{where.lineno}"
-        outcome, failed = "traceback", f"{type(e).__name__} at {at}: {str(e)[:160]}"
+        result.outcome, result.failed = "traceback", f"{type(e).__name__} at {at}: {str(e)[:160]}"
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-    took, peak = time.process_time() - started, _peak()
-    if peak - held > MEMORY and not failed:
-        failed = f"{(peak - held) >> 20:,} MB of memory"
-    counts.outcomes[outcome] += 1
-    counts.slowest, counts.peak_mb = max(counts.slowest, took), max(counts.peak_mb, peak / 2**20)
-    if failed:
-        counts.failures.append(f"{counts.name} {k}: {failed}")
+    result.seconds, result.peak = _processor() - started, _peak()
+    if not result.failed:
+        if result.peak > MEMORY:
+            result.failed = f"{result.peak >> 20:,} MB of memory"
+        elif result.seconds > SECONDS:
+            result.failed = f"{result.seconds:.0f} seconds"
+        elif "out of memory" in said.getvalue():  # the sentence of a command that got no more
+            result.failed = "out of memory"
+    return result
+
+
+def _processor() -> float:
+    return sum(os.times()[:4])
+
+
+def _peak() -> int:
+    """The most memory of this process since `_forget_peak`, or of any of its children, in bytes."""
+    with open("/proc/self/status") as f:
+        own = next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
+    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
+
+
+def _forget_peak() -> None:
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as f:
+        f.write("5")

@@ -143,6 +143,14 @@ def _parquet_bomb(rows: int, word: str) -> bytes:
     return out.getvalue()
 
 
+def _list_bomb(length: int) -> bytes:
+    import polars as pl
+
+    out = io.BytesIO()
+    pl.select(pl.repeat(0, length, dtype=pl.Int8).implode().alias("a")).write_parquet(out)
+    return out.getvalue()
+
+
 def _long_cell(rows: int) -> bytes:
     return ("a,b,c\n" + "y" * 130_000 + ",x,0\n" + "u,v,1\n" * rows).encode()
 
@@ -168,6 +176,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "script.png": lambda: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n",
     "rows.parquet": lambda: _parquet_bomb(9_000_000, "x"),
     "cells.parquet": lambda: _parquet_bomb(3_000, "y" * 100_000),
+    "lists.parquet": lambda: _list_bomb(20_000_000),
 }
 
 
