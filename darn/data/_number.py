@@ -9,7 +9,7 @@ others the same; beyond the lowest and the highest number the density falls off 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -119,11 +119,14 @@ class Number(AbstractColumn):
         return Places(self)
 
     def texts(self, values, place):
+        return self._texts(place.tolist())
+
+    def _texts(self, places: Iterable[float]) -> list[str]:
         """The numbers as texts, with as many digits as in the table; in whole numbers, so the same everywhere."""
         decimals, fewest = max(self.decimals, 0), self.digits[0]
         scale, larger = 10**decimals, 10 ** max(-self.decimals, 0)
         out = []
-        for i in place.tolist():
+        for i in places:
             k = (self.offset + self.step * int(i)) * larger
             whole, part = divmod(abs(k), scale)
             digits = str(part).rjust(decimals, "0").rstrip("0").ljust(fewest, "0") if decimals or fewest else ""
@@ -134,11 +137,11 @@ class Number(AbstractColumn):
     def value_names(self):
         last = [*(c - 1 for c in self.cells[1:]), -1]
         steps = [self.starts[c] for c in self.cells], [self.ends[c] for c in last]
-        lo, hi = (self.texts(None, np.array(v)) for v in steps)
+        lo, hi = (self._texts(v) for v in steps)
         return [a if a == b else f"{a}..{b}" for a, b in zip(lo, hi)]
 
     def describe(self):
-        lo, hi = self.texts(None, np.array([self.starts[0], self.ends[-1]]))
+        lo, hi = self._texts([self.starts[0], self.ends[-1]])
         what = "whole number" if self.decimals <= 0 else "real number"
         alone = sum(".." not in name for name in self.value_names())
         cells = f"{self.n} cells" + (f", {alone} of them single numbers" if alone else "")

@@ -74,9 +74,9 @@ class Places:
             cells: of the numbers.
             i: the numbers, in their cells and at most `FARTHEST`; None to read them.
         """
-        base, known = self.cells[cells], i is not None
-        piece = base + coder.choose(self.pieces, cells, self.find(i) - base if known else None)
-        kind = coder.choose(self.parts, piece, self._kind(piece, i) if known else None)
+        base = self.cells[cells]
+        piece = base + coder.choose(self.pieces, cells, None if i is None else self.find(i) - base)
+        kind = coder.choose(self.parts, piece, None if i is None else self._kind(piece, i))
         # The numbers that are not common, counted without these: common number t would be known[t] - t.
         offset = np.where(kind == _UNKNOWN, self.starts[piece] - self.first[piece], self.ends[piece] + 1)
         n = np.where(kind == _UNKNOWN, self.rare[piece], np.where(kind == _GAP, self.gap[piece], 1))

@@ -1,6 +1,7 @@
 """What the report page shows of a run, as arrays: a model and its rows in, plain numbers out."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -56,7 +57,7 @@ def scored(
     index = np.unique(np.linspace(0, len(rows) - 1, min(limit, len(rows))).round().astype(int))
     chosen = rows.take(index)
     x, context = chosen.unpack(), chosen.context
-    options = {"context": context, "log_density": chosen.log_density}
+    options: dict[str, Any] = {"context": context, "log_density": chosen.log_density}
     options["progress"] = None if progress is None else progress.update
     if progress is not None:
         repeated = n_samples is not None and likelihood.method_for(run.model) == "importance"

@@ -83,6 +83,7 @@ class Compressed:
         save_model(path, model, json.loads(json.dumps({"recipe": recipe, "data": about})))
         given, file = data.open_source(str(source), model.n_x, None, schema=schema), io.BytesIO()
         row = codec.RowCodec(model, batch=8, workers=1)
+        assert given.blocks is not None
         row.write(file, given.blocks(), given.rows, notes=given.notes, rest=given.cells)
         self._add(folder, path, file.getvalue(), ".csv")
 

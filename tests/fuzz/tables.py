@@ -136,7 +136,7 @@ class Tables:
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir()
         names, rows = table(rng)
-        way = {"delimiter": pick(rng, [",", ";", "\t"], 1)[0], "lineterminator": pick(rng, ["\n", "\r\n"], 1)[0]}
+        way: dict = {"delimiter": pick(rng, [",", ";", "\t"], 1)[0], "lineterminator": pick(rng, ["\n", "\r\n"], 1)[0]}
         way["quoting"] = [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC][int(rng.integers(3))]
         given, run = home / "t.csv", home / "run"
         write(rng, given, names, rows, way)
