@@ -158,10 +158,18 @@ class Stack(eqx.Module):
         self, context: Array | None = None, *, key: PRNGKeyArray, h: Sequence[Array] = ()
     ) -> tuple[Array, tuple[Array, ...]]:
         """(x, h) ~ p, by ancestral sampling; `h` holds the topmost layers if they are already known."""
-        known = tuple(h)
+        known = self._down(0, tuple(h), context, key)
+        return known[0], known[1:]
+
+    def sample_code(self, context: Array | None = None, *, key: PRNGKeyArray) -> tuple[Array, ...]:
+        """h ~ p."""
+        return self._down(1, (), context, key)
+
+    def _down(self, last: int, known: tuple[Array, ...], context: Array | None, key: PRNGKeyArray) -> tuple[Array, ...]:
+        """The layers from `last` on, drawn from the top; `known` holds the topmost ones."""
         keys = jax.random.split(key, self.n_layers + 1)
-        for l in range(self.n_layers - len(known), -1, -1):
+        for l in range(self.n_layers - len(known), last - 1, -1):
             # `known` begins at layer l + 1, but `above` indexes from layer 1
             padded = (jnp.zeros(0),) * l + known
             known = (self.decoder[l].layer.sample(self.above(l, padded, context), key=keys[l]), *known)
-        return known[0], known[1:]
+        return known

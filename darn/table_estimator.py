@@ -4,6 +4,8 @@ from darn import TableDARN
 model = TableDARN().fit(frame)      # pandas, polars or Arrow
 model.schema_.statement()           # what every column was taken for, and why
 model.sample(100)                   # new rows, as a frame of the same types
+model.sample(100, given="age>=40")  # new rows that meet conditions
+model.query("E(age | sex=Female)")  # a probability, a mean or a distribution
 model.score_samples(frame)          # log p of every row, nats
 model.complete(frame_with_holes)    # missing values filled in; all others as they were
 """
@@ -22,7 +24,7 @@ from darn import data
 from darn.errors import InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import save_model
-from darn.runs import folder, search
+from darn.runs import folder, questions, search
 from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
 
@@ -133,22 +135,52 @@ class TableDARN(DensityMixin, BaseEstimator):
         """The mean log-probability of the rows, in nats."""
         return float(np.mean(self.score_samples(X)))
 
-    def sample(self, n_samples=1, random_state=None):
-        """Draws exact, independent rows of the model.
+    def sample(self, n_samples=1, random_state=None, *, given=None, return_info=False):
+        """Draws rows of the model: exact and independent, or given conditions where an exact way is not feasible,
+        chosen among weighted draws.
 
         Args:
             n_samples: how many.
             random_state: as for the class.
+            given: conditions on columns, as a text such as "sex=Female, age>=40" or as a mapping from columns to a
+                value, a list of values, a tuple (least, most), or None for a missing value.
+            return_info: whether to return also how the rows were drawn given conditions, with the effective sample
+                size and the probability of the conditions.
 
         Returns:
-            A frame like that of the training rows; columns that were set aside are empty, or count on.
+            A frame like that of the training rows; columns that were set aside are empty, or count on. With
+            `return_info`, a pair of it and a `darn.runs.questions.GivenRows`.
         """
         check_is_fitted(self)
         if not isinstance(n_samples, numbers.Integral) or n_samples < 1:
             raise InputError(f"n_samples must be a whole number, 1 or more, not {n_samples!r}")
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        x = sampling.sample(self.model_, int(n_samples), seed=seed).x
-        return self.form_.frame(np.array(self.schema_.decode(x, seed), object))
+        if given is None and not return_info:
+            x = sampling.sample(self.model_, int(n_samples), seed=seed).x
+            return self.form_.frame(np.array(self.schema_.decode(x, seed), object))
+        within = questions.parts_for(self.schema_, given)
+        rows = questions.joined(
+            list(questions.given_rows(self.model_, self.schema_, within, int(n_samples), seed=seed))
+        )
+        frame = self.form_.frame(np.array(self.schema_.decode(rows.x, seed, within), object))
+        return (frame, rows) if return_info else frame
+
+    def query(self, question, *, given=None, draws=questions.DRAWS, random_state=None):
+        """Answers a question about the columns.
+
+        Args:
+            question: "P(event | conditions)", "P(column | conditions)" for a column's distribution, or
+                "E(column | conditions)" for its mean, such as "P(income=>50K | sex=Female, age>=40)".
+            given: more conditions, as for `sample`.
+            draws: for an estimate, where an exact answer is not feasible.
+            random_state: as for the class.
+
+        Returns:
+            A `darn.runs.questions.Answer`: the number with its standard error, interval and effective sample size.
+        """
+        check_is_fitted(self)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        return questions.ask(self.model_, self.schema_, question, given=given, draws=draws, seed=seed)
 
     def complete(self, X, random_state=None):
         """Fills in missing values, drawn given the others in their row.

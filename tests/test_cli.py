@@ -270,7 +270,7 @@ BAD_USE = {
     "seed": (lambda r, d: ["sample", r, "--seed", "-1", "--out", "a.npy"], ["--seed"]),
     "large seed": (lambda r, d: ["encode", r, "--seed", 2**40, "--out", "a.npy"], ["--seed"]),
     "picture ending": (lambda r, d: ["sample", r, "--out", "a.jpg"], ["a.jpg", ".png"]),
-    "late ending": (lambda r, d: ["sample", r, "--out", "a.png", "--log-prob", "lp"], ["lp", ".npy"]),
+    "late ending": (lambda r, d: ["sample", r, "--out", "a.png", "--log-joint", "lp"], ["lp", ".npy"]),
     "hidden ending": (lambda r, d: ["sample", r, "--out", "a.png", "--hidden", "h.npy"], ["h.npy", ".npz"]),
     "codes as picture": (lambda r, d: ["encode", r, "--out", "a.png"], ["a.png"]),
     "no class": (lambda r, d: ["sample", r, "--label", "3", "--out", "a.npy"], ["without labels"]),
@@ -533,7 +533,7 @@ def test_sample(run, tmp_path, capsys):
     np.testing.assert_array_equal(a, b)
     assert (a != c).any()
     said = facts(
-        capsys, "sample", run, "-n", 7, "--seed", 3, "--out", "d.csv", "--log-prob", "l.npy", "--hidden", "h.npz"
+        capsys, "sample", run, "-n", 7, "--seed", 3, "--out", "d.csv", "--log-joint", "l.npy", "--hidden", "h.npz"
     )
     assert said["mean_log_joint"] == pytest.approx(np.load("l.npy").mean())
     assert np.load("h.npz")["h1"].shape == (7, 8)

@@ -246,7 +246,7 @@ def test_a_number_is_written_with_the_digits_of_the_table(name):
     """All digits of a float, and exponents, are beyond what a column keeps."""
     schema, cells = column_of(name)
     column, words = schema.columns[0], cells[cells[:, 0] != "?", 0]
-    texts = column.texts(None, column.place(words, column.find(words)))
+    texts = column.texts(column.places_of(words, column.find(words)))
     if not any(w in name for w in ("all digits", "exponents", "large")):
         assert texts == [w.replace("-0.00", "0.00") if not float(w) else w for w in words]
     else:

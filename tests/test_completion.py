@@ -1,6 +1,8 @@
 """Laws of completion: equal to enumeration on every small model, by every method."""
 
+import csv
 import dataclasses
+import itertools
 import json
 
 import jax
@@ -12,7 +14,8 @@ import darn
 from darn import DarnError
 from darn.cli import main
 from darn.config import Architecture
-from darn.inference import completion, likelihood
+from darn.inference import completion, likelihood, most_probable
+from darn.inference.constrained import Variable, make_tables
 from darn.runs import pretrained
 from darn.zoo import build
 
@@ -185,6 +188,85 @@ def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
     assert {r[1] for r in rows[1:21]} <= {"red", "green"}
     assert {r[0] for r in rows[1:21]} == {"S"}
     assert {r[1] for r in rows[21:]} == {"red"}
+
+
+@pytest.mark.parametrize("name", ["1 factorial", "fvsbn | c"])
+def test_completions_under_conditions_equal_enumeration(name):
+    """Bits whose values meet a condition by a weight, some of them observed, and some missing."""
+    model, c = make_model(name)
+    n = model.n_x
+    rng = np.random.RandomState(0)
+    weights = [np.array([0.2, 0.9]), np.ones(2), np.array([0.0, 1.0]), *[np.ones(2)] * (n - 4), np.array([1.0, 0.5])]
+    variables = [Variable(j, np.array([[0], [1]]), w) for j, w in enumerate(weights)]
+    tables, _ = make_tables(variables, n, most=0)
+    x, mask = rng.randint(0, 2, (1, n)).astype(np.float32), np.arange(n) % 4 != 3
+    known = dataclasses.replace(completion.survey(model, [mask[None]]), how="importance")
+    options = {"n": 4000, "n_samples": 4000, "sweeps": 1, "conditions": tables}
+    found = next(completion.complete_parts(model, [(x, mask[None], twice(c, 1))], known, **options))
+    _, p, fillings = exact(name, x[0], mask)
+    for j, bits in zip(np.flatnonzero(mask), fillings.T.astype(int)):
+        p = p * weights[j][bits]
+    log_p = exact(name, x[0], mask)[0] + np.log(p.sum())
+    np.testing.assert_allclose(found.log_p_observed[0], log_p, atol=6 / found.ess[0] ** 0.5)
+    counts = np.array([np.mean((found.x[0][:, mask] == f).all(axis=1)) for f in fillings])
+    assert np.abs(counts - p / p.sum()).sum() / 2 < 0.02 + 3 * (len(p) / found.ess[0]) ** 0.5 / 2
+
+
+@pytest.mark.parametrize("visible", ["factorial", "nade"])
+def test_the_most_probable_completion_is_that_of_enumeration(visible, monkeypatch):
+    arch = Architecture(n_h=(2,), n_d=(4,), visible=visible, n_nade=(3,))
+    model = randomised(build(arch, sum(GROUPS), groups=GROUPS, key=jax.random.key(0)), 3)
+    ends = np.cumsum(GROUPS)
+    codes = [np.array([[0], [1]]) if g == 1 else np.eye(g) for g in GROUPS]
+    variables = [Variable(int(e - g), c, np.ones(len(c))) for e, g, c in zip(ends, GROUPS, codes)]
+    x = np.array([[0, 1, 0, 1, 1, 0, 0, 1]], np.float32)
+    mask = np.repeat([True, False, True, True], GROUPS)[None]
+    drawn = completion.complete(model, x, mask, n=200).x
+    every = np.repeat(x, 12, axis=0)
+    for i, rest in enumerate(itertools.product(np.eye(3), np.eye(2), np.eye(2))):
+        every[i, :3], every[i, 4:6], every[i, 6:] = rest
+    best = every[np.argmax(likelihood.exact(model, every).log_p)]
+    for most in (most_probable.MOST, 1):  # all fillings, or those that were drawn
+        monkeypatch.setattr(most_probable, "MOST", most)
+        found = most_probable.most_probable(model, variables, mask, drawn)
+        np.testing.assert_array_equal(found.x[0], best)
+        assert found.exact.all() == (most > 1)
+
+
+def test_probabilities_of_missing_cells(tmp_path, capsys):
+    numbers = np.random.RandomState(0).poisson(30, 60)
+    lines = ["colour,size"] + [f"{'red' if i % 3 else 'green'},{v}" for i, v in enumerate(numbers)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    train = ["train", tmp_path / "t.csv", "--column", "size=number", "--tiny", "--quiet", "--out", tmp_path / "run"]
+    assert told(capsys, *train)[0] == 0
+    (tmp_path / "holes.csv").write_text("colour,size\nred,30\ngreen,\n,31\n")
+    fill = ["complete", tmp_path / "run", tmp_path / "holes.csv", "--most-probable", "--cells", tmp_path / "c.csv"]
+    status, facts, _ = told(capsys, *fill, "--out", tmp_path / "f.csv", "--json")
+    assert (status, facts["rows_with_holes"]) == (0, 2)
+    with (tmp_path / "c.csv").open() as f:
+        cells = list(csv.DictReader(f))
+    assert {(c["row"], c["column"]) for c in cells} == {("2", "size"), ("3", "colour")}
+    for column in ("size", "colour"):
+        mine = [c for c in cells if c["column"] == column]
+        p = [float(c["probability"]) for c in mine]
+        assert sum(p) == pytest.approx(1, abs=1e-5)
+        assert p == sorted(p, reverse=True)
+        assert all(bool(c["mean"]) == (column == "size") for c in mine)
+    filled = (tmp_path / "f.csv").read_text().splitlines()
+    assert filled[1] == "red,30"
+    assert filled[3].split(",")[0] in ("red", "green")
+    assert min(numbers) <= int(filled[2].split(",")[1]) <= max(numbers)
+    given = ["complete", tmp_path / "run", tmp_path / "holes.csv", "-n", 30, "--out", tmp_path / "h.csv", "--given"]
+    assert told(capsys, *given, "size in 27..33")[0] == 0
+    rows = [line.split(",") for line in (tmp_path / "h.csv").read_text().splitlines()[1:]]
+    assert len(rows) == 90
+    assert all(27 <= int(size) <= 33 for _, size in rows)
+    assert len({size for _, size in rows[30:60]}) > 1
+    for text, said in (("size>30", "'30' in column 'size' of row 1"), ("colour is missing", "impossible")):
+        status, _, err = told(capsys, *given, text)
+        assert (status, said in err) == (2, True)
+    assert told(capsys, *fill, "--out", tmp_path / "g.csv")[0] == 0
+    assert (tmp_path / "g.csv").read_bytes() == (tmp_path / "f.csv").read_bytes()
 
 
 def test_pretrained_models(capsys, tmp_path, monkeypatch):

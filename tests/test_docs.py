@@ -30,6 +30,7 @@ SMALLER = {
     "sweep": ["--tiny", "--quiet", "--epochs", "2"],
     "complete": ["--samples", "5", "--sweeps", "1", "--every", "2500"],
     "eval": ["--samples", "5", "--repeats", "2", "--every", "50"],
+    "query": ["--samples", "500"],
     "report": ["--rows", "10", "--samples", "5", "--repeats", "2"],
     "compare": ["--rows", "10", "--samples", "5", "--repeats", "2"],
 }

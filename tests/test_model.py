@@ -29,7 +29,7 @@ def rows(c, n):
 @lru_cache
 def drawn(name):
     model, c = make_model(name)
-    return sampling.sample(model, N_SAMPLES, seed=3, context=rows(c, N_SAMPLES), log_prob=True, chunk=N_SAMPLES)
+    return sampling.sample(model, N_SAMPLES, seed=3, context=rows(c, N_SAMPLES), log_joint=True, chunk=N_SAMPLES)
 
 
 @models
@@ -181,7 +181,7 @@ def test_code_of_a_row_is_its_most_probable_path(name):
 @pytest.mark.parametrize("name", ["fvsbn", "1 factorial", "2"])
 def test_nothing_asked_for_is_nothing(name):
     model, _ = make_model(name)
-    none = sampling.sample(model, 0, log_prob=True)
+    none = sampling.sample(model, 0, log_joint=True)
     assert none.x.shape == (0, model.n_x)
     assert none.log_joint is not None
     assert len(none.log_joint) == 0

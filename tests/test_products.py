@@ -149,7 +149,7 @@ def importance(case):
 
 def sample(case):
     context = None if case.context is None else np.resize(case.context, (7, case.model.n_context))
-    drawn = sampling.sample(case.model, 7, context=context, log_prob=True)
+    drawn = sampling.sample(case.model, 7, context=context, log_joint=True)
     assert drawn.x.shape == (7, case.model.n_x)
     assert [h.shape for h in drawn.h] == [(7, n) for n in case.model.n_h]
     if case.context is None:

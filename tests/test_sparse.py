@@ -146,6 +146,6 @@ def test_from_the_command_line(tmp_path, capsys):
     assert facts["samples_per_s"] > 0
     np.testing.assert_array_equal(np.load(rows), sparse.sample(load_model(run)[0], 30).x)
     assert "additions" in darn("sample", run, "-n", 3, "--sparse", "--out", rows)[1].out
-    status, said = darn("sample", run, "--sparse", "--out", rows, "--log-prob", tmp_path / "l.npy")
+    status, said = darn("sample", run, "--sparse", "--out", rows, "--log-joint", tmp_path / "l.npy")
     assert (status, said.err.count("\n")) == (2, 1)
-    assert "--log-prob" in said.err
+    assert "--log-joint" in said.err

@@ -475,7 +475,8 @@ from darn import zoo
 from darn.config import Architecture, Training
 from darn.data import Rows
 from darn.training import fit
-model = zoo.build(Architecture(n_h=(2,), n_d=(4,), visible="factorial"), 6, key=jax.random.key(0))
+build = jax.jit(zoo.build, static_argnums=(0, 1))  # as `small` does
+model = build(Architecture(n_h=(2,), n_d=(4,), visible="factorial"), 6, key=jax.random.key(0))
 rows = Rows.from_array(np.array({rows}, np.uint8))
 fit(model, rows, rows, Training(**{config}), folder=pathlib.Path(sys.argv[1]))
 """

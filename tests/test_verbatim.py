@@ -532,7 +532,7 @@ def test_no_output_over_the_model_or_another_output(words, tmp_path, capsys):
     recipe = model.parent / "recipe.json"
     assert "itself an input" in spoken(capsys, "compress", model.parent, words / "t.csv", recipe)[2]
     a = tmp_path / "a.npy"
-    assert "two outputs" in spoken(capsys, "sample", model, "--out", a, "--log-prob", a)[2]
+    assert "two outputs" in spoken(capsys, "sample", model, "--out", a, "--log-joint", a)[2]
     assert "two outputs" in spoken(capsys, "encode", model, words / "t.csv", "--out", a, "--reconstruct", a)[2]
     assert model.read_bytes() == before
     assert not a.exists()

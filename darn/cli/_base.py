@@ -158,6 +158,16 @@ def at_least_one(args, *names: str) -> None:
             raise DarnError(f"-{'-' * (len(name) > 1)}{name} must be at least 1, not {value}")
 
 
+def add_given(p) -> None:
+    """The option of commands that take conditions."""
+    p.add_argument(
+        "--given",
+        action="append",
+        metavar="CONDITIONS",
+        help="conditions on columns, such as 'sex=Female, age>=40, kind in {cat, dog}'; see docs/query.md",
+    )
+
+
 def add_precision(p, repeats: int) -> None:
     """The options of commands that estimate a likelihood: to a precision, or with a fixed number of samples."""
     p.add_argument(

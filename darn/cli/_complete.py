@@ -1,10 +1,25 @@
 """The commands `complete` and `models`."""
 
+import contextlib
 import math
 from collections import deque
+from typing import Any
 
-from darn.cli._base import BAR, Commands, add_delimiter, add_unseen, at_least_one, check_seed, say, use_device
+from darn.cli._base import (
+    BAR,
+    Commands,
+    add_delimiter,
+    add_given,
+    add_unseen,
+    at_least_one,
+    check_different,
+    check_seed,
+    say,
+    use_device,
+)
 from darn.errors import DarnError
+
+DRAWS = 200  # of each row, to find the most probable values
 
 
 def models(args) -> None:
@@ -25,11 +40,19 @@ def models(args) -> None:
 
 
 def complete(args) -> None:
-    from darn.data import PICTURES, check_output
+    from darn.data import PICTURES, check_output, open_words
 
     check_output(args.out, PICTURES, args.data, args.model)
+    check_output(args.cells, ("csv",), args.data, args.model)
+    check_different(args.out, args.cells)
     at_least_one(args, "n", "samples", "every")
+    many = args.cells or args.most_probable
+    n = args.n or (DRAWS if many else 1)
+    copies = 1 if args.most_probable else n  # of each row in the output
     check_seed(args)
+    if args.given and (args.most_probable or args.hide):
+        other = "--most-probable" if args.most_probable else "--hide"
+        raise DarnError(f"{other} is without conditions: leave out {other} or --given")
     if args.hide is None and args.data is None:
         raise DarnError("nothing is missing: give a file with missing values, or hide a part of rows with --hide lower")
     use_device(args)
@@ -37,12 +60,13 @@ def complete(args) -> None:
 
     from darn.inference import completion
     from darn.inference.summary import Moments
-    from darn.runs import holes
+    from darn.runs import cells, holes, questions
     from darn.runs.folder import load
 
     run = load(args.model)
+    schema: Any = questions.schema_of(run) if args.cells else None
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
-    facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data.source, "n": args.n}
+    facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data.source, "n": copies}
     if args.hide is None:
         given = holes.read(run, args.data, args.every, args.delimiter, args.unseen)
     else:
@@ -50,30 +74,51 @@ def complete(args) -> None:
     known, missing = given.survey(run)
     if not known.rows:
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
+    within, conditions = {}, None
+    if args.given:
+        known, conditions, within = cells.conditions(run, args.given, given, known)
     method = "importance" if known.how == "importance" else "exact"
-    ess, least = Moments(), math.inf
+    ess, least, exact = Moments(), math.inf, Moments()
 
-    with tqdm(total=known.rows, **BAR, desc="completing") as bar:
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=known.rows, **BAR, desc="completing"))
+        write_cells = stack.enter_context(open_words(args.cells, cells.HEADER)) if args.cells else None
 
         def filled():
             nonlocal least
-            for part, x, sizes in holes.completed(run, given, known, args.n, progress=bar.update, **options):
+            first, more = 1, {"conditions": conditions, "progress": bar.update, **options}
+            drawn = holes.completed(run, given, known, n, **more)
+            for part, x, sizes in drawn:
                 if sizes is not None:
                     ess.add(sizes)
                     least = min(least, float(sizes.min()))
+                if write_cells is not None:
+                    write_cells(list(cells.probabilities(schema, part, x, first, within)))
+                if args.most_probable:
+                    own, all_compared = cells.best(run, part, x, n_samples=args.samples, seed=args.seed)
+                    exact.add(all_compared.astype(float))
+                    x = own[:, None]
+                first += len(x)
                 yield part, x
 
         if args.out:
-            holes.write(run, args.out, filled(), given, args.n, args.seed)
+            within = cells.medians(run.schema) if args.most_probable else within
+            holes.write(run, args.out, filled(), given, copies, args.seed, within)
         else:
             deque(filled(), maxlen=0)
     fraction = missing / (known.rows * run.model.n_x)
     facts |= {"rows": given.rows, "rows_with_holes": known.rows, "method": method, "missing": fraction}
     facts["ess"] = {"mean": float(ess.mean), "min": least} if ess.count else None
-    how_many = f"{args.n} completion{'s' * (args.n > 1)} of {known.rows:,} rows"
+    how_many = f"{n} completion{'s' * (n > 1)} of {known.rows:,} rows"
     lines = [f"{how_many} with missing values, {fraction:.0%} of their units missing ({method})"]
     if ess.count:
         lines[0] += f"; effective sample size {ess.mean:.1f} of {args.samples} (least {least:.1f})"
+    if args.most_probable:
+        share = facts["exact_most_probable"] = float(exact.mean)
+        lines.append(f"  the most probable of all completions in {share:.0%} of the rows, of those drawn in the others")
+    if args.cells:
+        facts["cells"] = args.cells
+        lines.append(f"  probabilities of the missing cells in {args.cells}: frequencies among {n:,} completions")
     if args.hide is not None:
         scored = {"this model": run.model}
         if args.baselines and not run.model.n_context:
@@ -108,6 +153,7 @@ def register(add: Commands) -> None:
         complete,
         "fill in missing values, one or several times",
         "  darn complete runs/pets pets_with_holes.csv -n 5 --out filled.csv\n"
+        "  darn complete runs/pets pets_with_holes.csv --most-probable --out best.csv --cells probabilities.csv\n"
         "  darn complete mnist-500 --hide lower --every 500 -n 10 --out halves.png",
     )
     p.add_argument("model", metavar="RUN", help="a run folder, a model file or the name of a pretrained model")
@@ -118,8 +164,13 @@ def register(add: Commands) -> None:
     p.add_argument("--split", choices=("train", "valid", "test"), help="with --hide: which rows of a data set")
     add_delimiter(p)
     add_unseen(p)
+    add_given(p)
     p.add_argument("--every", type=int, default=1, metavar="K", help="every K-th row only")
-    p.add_argument("-n", type=int, default=1, help="completions of each row (default 1)")
+    p.add_argument("-n", type=int, help=f"completions of each row (default 1; {DRAWS} for the next two options)")
+    p.add_argument(
+        "--most-probable", action="store_true", help="write each row once, with its most probable values together"
+    )
+    p.add_argument("--cells", metavar="FILE.csv", help="write the probability of every value of each missing cell")
     p.add_argument("--samples", type=int, default=100, help="importance samples per row (default 100)")
     p.add_argument("--sweeps", type=int, default=5, help="Gibbs sweeps that refine them (default 5)")
     p.add_argument("--seed", type=int, default=0, help="the same seed, the same completions")

@@ -29,7 +29,7 @@ def check_cost(args, model, ending: str, draw: Callable[[int], object]) -> None:
     began = time.perf_counter()
     draw(CHUNK)
     seconds = (time.perf_counter() - began) * args.n / CHUNK
-    extra = (10 if args.log_prob else 0) + (sum(model.n_h) if args.hidden else 0)
+    extra = (10 if args.log_joint else 0) + (sum(model.n_h) if args.hidden else 0)
     size = args.n * (model.n_x * (2 if ending == "csv" else 1) + extra)
     takes = f"{args.n:,} samples would take about {spoken_time(seconds)} and {spoken_bytes(size)}"
     if args.n > KEYS:

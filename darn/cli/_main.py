@@ -8,12 +8,22 @@ import re
 import sys
 from collections.abc import Sequence
 
-from darn.cli import _codec, _complete, _eval, _report, _sample, _synthetic, _tables, _train
+from darn.cli import _codec, _complete, _eval, _query, _report, _sample, _synthetic, _tables, _train
 from darn.cli._base import Commands
 from darn.cli._words import reworded
 from darn.errors import DarnError, printable
 
-GROUPS = (_train, _eval, _sample, _complete, _report, _synthetic, _codec, _tables)  # in the order of `darn --help`
+GROUPS = (
+    _train,
+    _eval,
+    _sample,
+    _complete,
+    _query,
+    _report,
+    _synthetic,
+    _codec,
+    _tables,
+)  # in the order of `darn --help`
 
 
 class _Parser(argparse.ArgumentParser):

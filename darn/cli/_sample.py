@@ -5,7 +5,17 @@ import sys
 import time
 from typing import Any
 
-from darn.cli._base import BAR, Commands, add_delimiter, add_unseen, check_different, check_seed, say, use_device
+from darn.cli._base import (
+    BAR,
+    Commands,
+    add_delimiter,
+    add_given,
+    add_unseen,
+    check_different,
+    check_seed,
+    say,
+    use_device,
+)
 from darn.cli._cost import check_cost
 from darn.errors import DarnError
 
@@ -14,9 +24,9 @@ def sample(args) -> None:
     from darn.data import ARCHIVES, PICTURES, TABLES, check_output, open_archive, open_table, open_visible, open_words
 
     check_output(args.out, PICTURES, args.model)
-    check_output(args.log_prob, TABLES, args.model)
+    check_output(args.log_joint, TABLES, args.model)
     check_output(args.hidden, ARCHIVES, args.model)
-    check_different(args.out, args.log_prob, args.hidden)
+    check_different(args.out, args.log_joint, args.hidden)
     if args.csv and args.json:
         raise DarnError("--csv and --json both write to standard output: use --out FILE.csv instead of --csv")
     ending = "csv" if args.csv else args.out.lower().rsplit(".", 1)[-1]
@@ -24,43 +34,56 @@ def sample(args) -> None:
     if args.n < least:
         raise DarnError(f"-n must be at least {least}, not {args.n}")
     check_seed(args)
-    if args.sparse and args.log_prob:
-        raise DarnError("--sparse counts additions and scores nothing: leave out --log-prob, or --sparse")
+    extras = {"--sparse": args.sparse, "--log-joint": args.log_joint, "--hidden": args.hidden}
+    if args.given and any(extras.values()):
+        raise DarnError(f"--given draws rows alone: leave out {', '.join(k for k, v in extras.items() if v)}")
+    if args.sparse and args.log_joint:
+        raise DarnError("--sparse counts additions and scores nothing: leave out --log-joint, or --sparse")
     use_device(args)
     from tqdm import tqdm
 
     from darn.batching import chunks
     from darn.inference import sampling, sparse
     from darn.inference.summary import Moments
-    from darn.runs import synthetic
+    from darn.runs import questions, synthetic
     from darn.runs.folder import load
 
     run = load(args.model)
-    contexts = _label_contexts(run, args.label)
+    contexts = label_contexts(run, args.label)
     layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
     words = run.schema is not None and ending == "csv"
-    more = {} if args.sparse else {"log_prob": bool(args.log_prob)}
+    more = {} if args.sparse else {"log_joint": bool(args.log_joint)}
     draw: Any = sparse.sample_parts if args.sparse else sampling.sample_parts
 
-    def drawn(n: int, **options):
+    schema = questions.schema_of(run) if args.given else None
+    within = questions.parts_for(schema, args.given) if schema is not None else None
+    context = one_context(run, contexts, args.label) if args.given else None
+
+    def drawn(n: int, **options) -> Any:
+        if schema is not None and within is not None:
+            given = {"context": context, "seed": args.seed, **options}
+            return questions.given_rows(run.model, schema, within, n, **given)
         given = None if contexts is None else (((), contexts(*c)) for c in chunks(n, sampling.CHUNK))
         return draw(run.model, n, given, seed=args.seed, **more, **options)
 
     check_cost(args, run.model, ending, lambda n: list(drawn(n)))
-    log_p, additions, active, copies = Moments(), 0, 0, synthetic.Copies(run) if words else None
+    log_joint, additions, active, kept = Moments(), 0, 0, []
+    copies = synthetic.Copies(run) if words and not args.given else None
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(tqdm(total=args.n, **BAR, desc="sampling"))
-        write_log_p = stack.enter_context(open_table(args.log_prob, args.n, ["log_joint"])) if args.log_prob else None
+        bar = stack.enter_context(tqdm(total=None if args.given else args.n, **BAR, desc="sampling"))
+        write_log_joint = (
+            stack.enter_context(open_table(args.log_joint, args.n, ["log_joint"])) if args.log_joint else None
+        )
         write_h = stack.enter_context(open_archive(args.hidden, args.n, layers)) if args.hidden else None
 
         def rows():
             nonlocal additions, active
             done = 0
             for part in drawn(args.n, progress=bar.update):
-                if write_log_p is not None:
-                    write_log_p(part.log_joint)
-                    log_p.add(part.log_joint)
+                if write_log_joint is not None:
+                    write_log_joint(part.log_joint)
+                    log_joint.add(part.log_joint)
                 if write_h is not None:
                     write_h(part.h)
                 if args.sparse:
@@ -68,11 +91,13 @@ def sample(args) -> None:
                     active += sum(int(y.sum()) for y in part.h)
                 if copies is not None:
                     copies.add(part.x)
+                if args.given:
+                    kept.append(part)
                 yield part.x, None if contexts is None else contexts(done, len(part.x))
                 done += len(part.x)
 
         if words:
-            names, texts = synthetic.table(run, rows(), seed=args.seed)
+            names, texts = synthetic.table(run, rows(), seed=args.seed, within=within)
             write: Any = stack.enter_context(open_words(args.out, names))
         else:
             texts = (x for x, _ in rows())
@@ -86,8 +111,12 @@ def sample(args) -> None:
     if copies is not None:
         found = facts["copies"] = copies.found()
         lines += [synthetic.sentence(found)] if found else []
-    if args.log_prob:
-        facts["mean_log_joint"] = float(log_p.mean) if args.n else None
+    if kept:
+        one = questions.joined(kept)
+        facts["given"] = {"probability": one.given, "method": one.method, "ess": one.ess, "draws": one.draws}
+        lines.append(one.sentence)
+    if args.log_joint:
+        facts["mean_log_joint"] = float(log_joint.mean) if args.n else None
     if args.sparse:
         each = max(args.n, 1)
         facts |= {"samples_per_s": args.n / seconds, "additions": additions / each, "active": active / each}
@@ -99,7 +128,7 @@ def sample(args) -> None:
         say(args, facts, *lines)
 
 
-def _label_contexts(run, label: str | None):
+def label_contexts(run, label: str | None):
     """A function from (first row, number of rows) to their contexts; None for a model without one."""
     import numpy as np
 
@@ -119,6 +148,16 @@ def _label_contexts(run, label: str | None):
         return np.eye(len(classes), dtype=np.float32)[chosen]
 
     return contexts
+
+
+def one_context(run, contexts, label: str | None):
+    """The context of all rows; None for a model without one."""
+    if contexts is None:
+        return None
+    if label is None:
+        classes = ", ".join(run.about.data.classes)
+        raise DarnError(f"conditions are for one class: choose it with --label, one of {classes}")
+    return contexts(0, 1)[0]
 
 
 def encode(args) -> None:
@@ -170,15 +209,17 @@ def register(add: Commands) -> None:
         "sample",
         sample,
         "draw exact, independent samples",
-        "  darn sample runs/digits -n 100 --seed 1 --out digits.png\n  darn sample runs/adult -n 1000 --csv | head",
+        "  darn sample runs/digits -n 100 --seed 1 --out digits.png\n  darn sample runs/adult -n 1000 --csv | head\n"
+        "  darn sample runs/pets -n 50 --given 'animal=cat, weight>=4' --csv",
     )
     p.add_argument("model", metavar="RUN", help="a run folder or a model file")
     p.add_argument("-n", type=int, default=100, help="number of rows (default 100)")
     p.add_argument("--seed", type=int, default=0, help="the same seed, the same rows")
+    add_given(p)
     where = p.add_mutually_exclusive_group(required=True)
     where.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy or FILE.csv")
     where.add_argument("--csv", action="store_true", help="the rows as a table on standard output")
-    p.add_argument("--log-prob", metavar="OUT.npy", help="write log p(x, h) of every sample, nats")
+    p.add_argument("--log-joint", metavar="OUT.npy", help="write log p(x, h) of every sample, nats")
     p.add_argument("--hidden", metavar="OUT.npz", help="write the hidden layers h1, h2, ...")
     p.add_argument("--label", help="for a model trained with --labels: the class to draw")
     p.add_argument("--sparse", action="store_true", help="fDARN's sampler, which counts its additions")

@@ -4,6 +4,13 @@ from darn.data._arrays import open_arrays_parts as open_arrays_parts
 from darn.data._atari import GAMES as GAMES
 from darn.data._columns import Columns as Columns
 from darn.data._columns import listed as listed
+from darn.data._conditions import Question as Question
+from darn.data._conditions import both as both
+from darn.data._conditions import check_possible as check_possible
+from darn.data._conditions import parse_question as parse_question
+from darn.data._conditions import parse_tests as parse_tests
+from darn.data._conditions import parts_of as parts_of
+from darn.data._conditions import possible as possible
 from darn.data._frame import Form as Form
 from darn.data._frame import read_frame as read_frame
 from darn.data._frame import usual_tag as usual_tag
@@ -16,6 +23,8 @@ from darn.data._load import names as names
 from darn.data._load import open_rows as open_rows
 from darn.data._nearest import nearest as nearest
 from darn.data._notes import read_notes as read_notes
+from darn.data._part import AbstractPart as AbstractPart
+from darn.data._part import Test as Test
 from darn.data._record import record_atari as record_atari
 from darn.data._restore import check_restore as check_restore
 from darn.data._restore import restore as restore

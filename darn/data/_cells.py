@@ -118,7 +118,7 @@ class CellCode:
             return [""] * len(values) if counted is None else [str(counted + first + i) for i in range(len(values))]
         given = values < c.n
         texts = np.full(len(values), known.get("", ""), object)
-        found = c.texts(values[given], places[given])
+        found = c.written(values[given], places[given])
         texts[given] = [known.get(w, w) for w in found] if c.exact else [before + w + after for w in found]
         return texts.tolist()
 
@@ -142,7 +142,7 @@ class CellCode:
             given = values[j] < c.n
             known = None
             if item is not None:
-                known = c.place(stripped(item.cells[:, j])[given], values[j, given])
+                known = c.places_of(stripped(item.cells[:, j])[given], values[j, given])
             places[j, given] = c.code(coder, values[j, given], known)
         for j in range(len(self.columns)):
             texts = wanted = None
@@ -233,7 +233,7 @@ def cell_notes(schema: Schema, tables: Iterable[Table], names: Sequence[str], wh
             cells = np.array(list(count), object)
             words = stripped(cells)
             values, fits = _values(c, words)
-            shown = np.array(c.texts(values % c.n, np.zeros(len(cells), np.int64)) if c.exact else words, object)
+            shown = np.array(c.written(values % c.n, np.zeros(len(cells), np.int64)) if c.exact else words, object)
             for cell, word, value, good in zip(cells.tolist(), shown.tolist(), values.tolist(), fits.tolist()):
                 if good and (c.exact or value == c.n):
                     texts[j][word if value < c.n else ""][cell] += count[cell]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from darn.data._labels import plain
+from darn.data._part import AbstractPart, Refused, Test, ValuePart, allowed_values
 from darn.symbols import Coder
 
 ONE_HOT = 64  # the most values that may have a unit each; more are numbered in binary
@@ -60,13 +61,21 @@ class AbstractColumn(abc.ABC):
     def is_sound(self) -> bool:
         """Whether the fields fit each other: those of a forged file need not."""
 
+    @abc.abstractmethod
+    def part(self, tests: Sequence[Test]) -> AbstractPart:
+        """The texts that pass all tests.
+
+        Raises:
+            Refused: The column cannot answer a test.
+        """
+
     def log_density(self, words: np.ndarray, values: np.ndarray) -> np.ndarray:
         """log p(text | value), nats."""
         return np.zeros(len(words))
 
     # What `darn compress` needs: a text is given by its value and a whole number, its place among the value's texts.
 
-    def place(self, words: np.ndarray, values: np.ndarray) -> np.ndarray:
+    def places_of(self, words: np.ndarray, values: np.ndarray) -> np.ndarray:
         """The place of each text, or of another text of its value where it has none."""
         return np.zeros(len(words), np.int64)
 
@@ -75,7 +84,7 @@ class AbstractColumn(abc.ABC):
         return np.zeros(len(values), np.int64)
 
     @abc.abstractmethod
-    def texts(self, values: np.ndarray, place: np.ndarray) -> list[str]:
+    def written(self, values: np.ndarray, place: np.ndarray) -> list[str]:
         """The texts of these values at these places."""
 
     def nearest(self, word: str) -> str | None:
@@ -129,12 +138,12 @@ class AbstractColumn(abc.ABC):
             bits[0] = not self.one_hot
         return bits, unknown
 
-    def decode(self, bits: np.ndarray, rng: np.random.RandomState) -> list[str]:
-        """The texts of rows of bits; '' for missing values."""
+    def decode(self, bits: np.ndarray, rng: np.random.RandomState, part: AbstractPart | None = None) -> list[str]:
+        """The texts of rows of bits, drawn from a part of the column if one is given; '' for missing values."""
         values = self.from_bits(bits)
         given = values < self.n
         texts = np.full(len(bits), "", object)
-        texts[given] = self.draw(values[given], rng)
+        texts[given] = (part or self).draw(values[given], rng)
         return texts.tolist()
 
     # ---------------------------------------------------------------- files
@@ -173,13 +182,18 @@ class Category(AbstractColumn):
         return loose | {v: i for i, v in enumerate(self.values)}
 
     def draw(self, values, rng):
-        return self.texts(values, values)
+        return self.written(values, values)
 
-    def texts(self, values, place):
+    def written(self, values, place):
         return [self.values[i] for i in values.tolist()]
 
     def value_names(self):
         return self.values
+
+    def part(self, tests):
+        codes = {w: int(v) for t in tests for w, v in zip(t.known, self.find(np.array(t.known, object))) if v >= 0}
+        allowed = allowed_values(self.values, codes, self.order == "ordered category", tests)
+        return ValuePart(self, allowed, all(t.keeps_missing for t in tests))
 
     def describe(self):
         if self.n == 1:
@@ -223,11 +237,14 @@ class Aside(AbstractColumn):
             return [""] * len(values)
         return [str(self.numbered + i) for i in range(len(values))]
 
-    def texts(self, values, place):
+    def written(self, values, place):
         return [""] * len(values)
 
     def value_names(self):
         return ("",)
+
+    def part(self, tests):
+        raise Refused("it is set aside, so the model knows nothing of it")
 
     def is_sound(self):
         return not self.optional and not self.one_hot

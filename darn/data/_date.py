@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 
 from darn.data._column import AbstractColumn
 from darn.data._number import Number
+from darn.data._part import AbstractPart, allowed_steps
+from darn.data._within import NumberPart
 
 DAY = 86_400.0
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d")
@@ -32,22 +35,34 @@ class Date(AbstractColumn):
         return self.seconds.n
 
     def find(self, words):
-        return self.seconds.find(self._numbers(words))
+        return self.seconds.find(self.numbers(words))
 
     def log_density(self, words, values):
-        return self.seconds.log_density(self._numbers(words), values) + np.log(DAY)
+        return self.seconds.log_density(self.numbers(words), values) + np.log(DAY)
 
     def draw(self, values, rng):
-        return [self._text(w) for w in self.seconds.draw(values, rng)]
+        return self.texts(self.seconds.draw(values, rng))
 
-    def place(self, words, values):
-        return self.seconds.place(self._numbers(words), values)
+    def texts(self, numbers: list[str]) -> list[str]:
+        """The dates of these seconds."""
+        return [self._text(w) for w in numbers]
+
+    def part(self, tests):
+        def place(word: str) -> Fraction | None:
+            at = seconds(word, self.form)
+            return None if at is None else self.seconds.place(at)
+
+        steps = allowed_steps(place, tests, f"a date like {self.value_names()[0].split('..')[0]}")
+        return DatePart(self, NumberPart(self.seconds, steps, all(t.keeps_missing for t in tests)))
+
+    def places_of(self, words, values):
+        return self.seconds.places_of(self.numbers(words), values)
 
     def code(self, coder, values, place=None):
         return self.seconds.code(coder, values, place)
 
-    def texts(self, values, place):
-        return [self._text(w) for w in self.seconds.texts(values, place)]
+    def written(self, values, place):
+        return [self._text(w) for w in self.seconds.texts(place)]
 
     def value_names(self):
         return ["..".join(map(self._text, name.split(".."))) for name in self.seconds.value_names()]
@@ -59,7 +74,8 @@ class Date(AbstractColumn):
     def is_sound(self):
         return self.form in FORMATS and self.seconds.is_sound()
 
-    def _numbers(self, words: np.ndarray) -> np.ndarray:
+    def numbers(self, words: np.ndarray) -> np.ndarray:
+        """The seconds of dates, as texts; '' of other texts."""
         once = {w: seconds(w, self.form) or "" for w in set(words.tolist())}
         return np.array([once[w] for w in words.tolist()], dtype=object)
 
@@ -68,6 +84,25 @@ class Date(AbstractColumn):
         ends = ((1, 1, 1), (9999, 12, 31)) if "%Y" in self.form else ((1900, 1, 1), (1900, 1, 1))
         first, last = datetime(*ends[0], tzinfo=UTC).timestamp(), datetime(*ends[1], 23, 59, 59, tzinfo=UTC).timestamp()
         return datetime.fromtimestamp(min(max(float(word), first), last), UTC).strftime(self.form)
+
+
+class DatePart(AbstractPart):
+    """Allowed dates: those of allowed seconds."""
+
+    def __init__(self, column: Date, seconds: NumberPart):
+        self.column, self.weights, self._seconds = column, seconds.weights, seconds
+
+    def allows(self, words):
+        return self._seconds.allows(self.column.numbers(words))
+
+    def draw(self, values, rng):
+        return self.column.texts(self._seconds.draw(values, rng))
+
+    def means(self):
+        return None
+
+    def quantile(self, p, level):
+        return self.column.texts([self._seconds.quantile(p, level)])[0]
 
 
 def seconds(word: str, form: str) -> str | None:

@@ -9,16 +9,20 @@ others the same; beyond the lowest and the highest number the density falls off 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from darn.data._column import AbstractColumn, fitting_code
+from darn.data._part import allowed_steps, exact_number
 from darn.data._place import FARTHEST, Places
+from darn.data._within import NumberPart
+from darn.data._within import weighted as _weighted
 
 GAIN = 4.0  # nats that the training rows of a piece must gain by its division
 COMMON = 5  # a number has its own frequency within its piece if it occurs this often, and
@@ -103,9 +107,17 @@ class Number(AbstractColumn):
         return self._pieces.log_p(self.steps(words)) - np.log(self.length)
 
     def draw(self, values, rng):
-        return self.texts(values, self._pieces.draw(values, rng))
+        return self.texts(self._pieces.draw(values, rng))
 
-    def place(self, words, values):
+    def part(self, tests):
+        return NumberPart(self, allowed_steps(self.place, tests), all(t.keeps_missing for t in tests))
+
+    def place(self, word: str) -> Fraction | None:
+        """i of a number exactly, perhaps between two steps; None of other texts."""
+        exact = exact_number(word)
+        return None if exact is None else (exact * Fraction(10) ** self.decimals - self.offset) / self.step
+
+    def places_of(self, words, values):
         i, own = self.steps(words), self.places.starts[self.places.cells[values]]
         fits = np.abs(np.nan_to_num(i, nan=np.inf)) <= FARTHEST
         i = np.where(fits, np.nan_to_num(i), own).astype(np.int64)
@@ -118,16 +130,16 @@ class Number(AbstractColumn):
     def places(self) -> Places:
         return Places(self)
 
-    def texts(self, values, place):
-        return self._texts(place.tolist())
+    def written(self, values, place):
+        return self.texts(place)
 
-    def _texts(self, places: Iterable[float]) -> list[str]:
+    def texts(self, i: np.ndarray) -> list[str]:
         """The numbers as texts, with as many digits as in the table; in whole numbers, so the same everywhere."""
         decimals, fewest = max(self.decimals, 0), self.digits[0]
         scale, larger = 10**decimals, 10 ** max(-self.decimals, 0)
         out = []
-        for i in places:
-            k = (self.offset + self.step * int(i)) * larger
+        for v in i.tolist():
+            k = (self.offset + self.step * int(v)) * larger
             whole, part = divmod(abs(k), scale)
             digits = str(part).rjust(decimals, "0").rstrip("0").ljust(fewest, "0") if decimals or fewest else ""
             sign = "-" if k < 0 else ""
@@ -137,11 +149,11 @@ class Number(AbstractColumn):
     def value_names(self):
         last = [*(c - 1 for c in self.cells[1:]), -1]
         steps = [self.starts[c] for c in self.cells], [self.ends[c] for c in last]
-        lo, hi = (self._texts(v) for v in steps)
+        lo, hi = (self.texts(np.array(v)) for v in steps)
         return [a if a == b else f"{a}..{b}" for a, b in zip(lo, hi)]
 
     def describe(self):
-        lo, hi = self._texts([self.starts[0], self.ends[-1]])
+        lo, hi = self.texts(np.array([self.starts[0], self.ends[-1]]))
         what = "whole number" if self.decimals <= 0 else "real number"
         alone = sum(".." not in name for name in self.value_names())
         cells = f"{self.n} cells" + (f", {alone} of them single numbers" if alone else "")
@@ -215,12 +227,6 @@ class _Pieces:
         i = np.where(which < below, self.starts[k] - far(self.scale[0]), self.ends[k] + far(self.scale[1]))
         i = np.where(which < below + above, i, self.ends[k] + 1 + np.floor(u * self.gap[k]))
         return np.where(which < outside, i, inside)
-
-
-def _weighted(total: np.ndarray, first: np.ndarray, end: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """An entry from `first` to before `end`, chosen by u according to weights whose cumulative sums are `total`."""
-    goal = total[first] + u * (total[end] - total[first])
-    return np.clip(np.searchsorted(total, goal, side="right") - 1, first, np.maximum(end - 1, first))
 
 
 def _log_geometric(distance: np.ndarray, scale: float) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,10 +11,10 @@ import numpy as np
 from darn.data._column import AbstractColumn, Aside, Category
 from darn.data._date import Date
 from darn.data._number import Number
+from darn.data._part import MISSING, AbstractPart
 from darn.errors import DarnError, FormatError, printable
 from darn.jsonable import decode, shown
 
-MISSING = ("", "?", "na", "n/a", "nan", "null", "none")  # how files say that a value is not there
 UNSEEN = ("error", "missing", "nearest")  # what a text that no training row had may count as
 MOST_UNSEEN = 1000  # such texts of a column that are counted
 T, E = TypeVar("T"), TypeVar("E")
@@ -65,6 +65,11 @@ class Schema:
     """How a table's columns become units."""
 
     columns: tuple[AbstractColumn, ...]
+
+    @staticmethod
+    def of_bits(names: Sequence[str]) -> Schema:
+        """The schema of plain rows of 0 and 1 with these columns."""
+        return Schema(tuple(Category(n, "", False, False, ("0", "1"), "boolean") for n in names))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -148,11 +153,20 @@ class Schema:
                 out[given, j] = c.log_density(words[given], c.find(words[given]))
         return out
 
-    def decode(self, bits: np.ndarray, seed: int = 0) -> list[list[str]]:
-        """Rows of texts, with the columns `names`; numbers are drawn within their cells."""
+    def decode(
+        self, bits: np.ndarray, seed: int = 0, parts: Mapping[int, AbstractPart] | None = None
+    ) -> list[list[str]]:
+        """Rows of texts, with the columns `names`; numbers are drawn within their cells.
+
+        Args:
+            bits: (N, n) of 0 and 1.
+            seed: of the numbers.
+            parts: what a condition allows of some columns, by their index.
+        """
         rng = np.random.RandomState(seed)
-        parts = np.split(bits, np.cumsum(self.sizes)[:-1], axis=1)
-        return [list(row) for row in zip(*(c.decode(p, rng) for c, p in zip(self.columns, parts)))]
+        own, each = parts or {}, np.split(bits, np.cumsum(self.sizes)[:-1], axis=1)
+        texts = [c.decode(x, rng, own.get(i)) for i, (c, x) in enumerate(zip(self.columns, each))]
+        return [list(row) for row in zip(*texts)]
 
     # ---------------------------------------------------------------- files
 

@@ -1,5 +1,8 @@
 from . import completion as completion
+from . import conditional as conditional
+from . import constrained as constrained
 from . import likelihood as likelihood
+from . import most_probable as most_probable
 from . import objective as objective
 from . import sampling as sampling
 from . import sparse as sparse

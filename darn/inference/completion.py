@@ -30,6 +30,7 @@ from jax.nn import logsumexp
 from darn.batching import join, recut, row_keys, rows_within, stream_rows
 from darn.errors import DarnError
 from darn.inference import likelihood
+from darn.inference.constrained import Tables, held
 from darn.model import Stack
 from darn.nn import softplus
 
@@ -160,6 +161,7 @@ def complete_parts(
     seed: int = 0,
     n_samples: int = 100,
     sweeps: int = 5,
+    conditions: Tables | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Completions]:
     """Completes rows that come in parts: the draws of `complete`, in memory that does not grow with the rows.
@@ -172,6 +174,7 @@ def complete_parts(
         seed: of everything random.
         n_samples: as for `complete`.
         sweeps: as for `complete`.
+        conditions: that the missing units meet, as `constrained.held` takes them; `known.how` must be "importance".
         progress: called with the number of rows done after each program.
 
     Returns:
@@ -184,7 +187,8 @@ def complete_parts(
     program = _by_codes if known.how == "codes" else _by_weights
 
     def part(start, x, mask, context):
-        return program(model, x, mask, context, row_keys(jax.random.key(seed), start, size), n, each, sweeps)
+        keys = row_keys(jax.random.key(seed), start, size)
+        return program(model, x, mask, context, keys, n, each, sweeps, conditions)
 
     exact = known.how == "codes"
     method = "exact" if exact else "importance"
@@ -277,7 +281,7 @@ def _shifted(model: Stack, shift) -> Stack:
 
 
 @eqx.filter_jit
-def _by_codes(model, x, missing, context, keys, n, each, sweeps):
+def _by_codes(model, x, missing, context, keys, n, each, sweeps, conditions=None):
     """Exact: every code, weighted by p(h) p(x_observed | h)."""
     m = sum(model.n_h)
     codes = ((jnp.arange(2**m)[:, None] >> jnp.arange(m - 1, -1, -1)[None]) & 1).astype(x.dtype)
@@ -304,7 +308,7 @@ def _by_codes(model, x, missing, context, keys, n, each, sweeps):
 
 
 @eqx.filter_jit
-def _by_weights(model, x, missing, context, keys, n, each, sweeps):
+def _by_weights(model, x, missing, context, keys, n, each, sweeps, conditions=None):
     """Importance resampling; the encoder's input is the mean of fillings that the sweeps refine."""
     layer = model.decoder[0].layer
 
@@ -315,7 +319,11 @@ def _by_weights(model, x, missing, context, keys, n, each, sweeps):
             """Returns (a filling, its log weight) for a code drawn from the encoder given `fed`."""
             k_h, k_x = jax.random.split(k)
             h = _shifted(model, shift).encode(fed, context, key=k_h)
-            y, log_w = _held(layer, model.above(0, h, context), x, missing, k_x)
+            c = model.above(0, h, context)
+            if conditions is None:
+                y, log_w = _held(layer, c, x, missing, k_x)
+            else:
+                y, log_w = held(layer, c, conditions, x, missing, k_x)
             # As in training, the weights inside log q are frozen: see `objective.description_length`.
             log_q = _shifted(model, lax.stop_gradient(shift)).log_q(fed, h, context)
             return y, log_w + model.log_prior(h, context) - log_q

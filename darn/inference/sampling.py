@@ -22,7 +22,7 @@ class Samples(NamedTuple):
 
     x: np.ndarray  # (N, n_x) uint8
     h: tuple[np.ndarray, ...]  # (N, n_h^l) uint8; h[0] is h^(1)
-    log_joint: np.ndarray | None  # (N,) log p(x, h), nats; log p(x) of a model without hidden layers
+    log_joint: np.ndarray | None  # (N,) log p(x, h), nats; `likelihood` has log p(x)
 
 
 class Code(NamedTuple):
@@ -43,11 +43,11 @@ def as_floats(tree):
 
 
 # Not eqx.filter_jit, whose overhead of a millisecond per call is the time of 500 rows on a GPU.
-@partial(jax.jit, static_argnames=("size", "with_log_p"))
-def _draw(model, seed, start, size, h, context, with_log_p):
+@partial(jax.jit, static_argnames=("size", "with_log_joint"))
+def _draw(model, seed, start, size, h, context, with_log_joint):
     def one(key, h, context):
         x, h = model.sample(context, key=key, h=as_floats(h))
-        log_joint = model.log_p(x, h, context) if with_log_p else None
+        log_joint = model.log_p(x, h, context) if with_log_joint else None
         return Samples(as_bits(x), as_bits(h), log_joint)
 
     return jax.vmap(one)(row_keys(jax.random.key(seed), start, size), h, context)
@@ -60,10 +60,10 @@ def sample(
     seed: int = 0,
     h: tuple[np.ndarray | jax.Array, ...] = (),
     context: np.ndarray | None = None,
-    log_prob: bool = False,
+    log_joint: bool = False,
     chunk: int = CHUNK,
 ) -> Samples:
-    """Draws n rows from the model, which must fit into memory; `sample_parts` draws any number.
+    """Draws n rows from the model.
 
     Args:
         model: any stack.
@@ -71,14 +71,11 @@ def sample(
         seed: the same seed gives the same rows at any chunk size.
         h: the topmost hidden layers, (n, n_h) each, to draw only the layers below them.
         context: (n, n_context), for a model that was trained with one.
-        log_prob: whether to return log p(x, h) of every row.
+        log_joint: whether to return log p(x, h) of every row.
         chunk: rows drawn at once, if memory allows.
 
     Returns:
         The rows and their hidden layers.
-
-    Raises:
-        InputError: if so many rows cannot fit into memory.
     """
     size, memory = n * (model.n_x + sum(model.n_h)), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
@@ -87,7 +84,7 @@ def sample(
             "draw fewer, or part by part (`sample_parts`)"
         )
     given = [(tuple(h), context)] if h or context is not None else None
-    return join(list(sample_parts(model, n, given, seed=seed, log_prob=log_prob, chunk=chunk)))
+    return join(list(sample_parts(model, n, given, seed=seed, log_joint=log_joint, chunk=chunk)))
 
 
 def sample_parts(
@@ -96,7 +93,7 @@ def sample_parts(
     given: Iterable[tuple] | None = None,
     *,
     seed: int = 0,
-    log_prob: bool = False,
+    log_joint: bool = False,
     chunk: int = CHUNK,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Samples]:
@@ -107,7 +104,7 @@ def sample_parts(
         n: the number of rows.
         given: (h, context) of consecutive rows, as for `sample`; None if the model needs neither.
         seed: the same seed gives the same rows at any chunk size.
-        log_prob: whether to return log p(x, h) of every row.
+        log_joint: whether to return log p(x, h) of every row.
         chunk: rows drawn at once, if memory allows.
         progress: called with the number of rows done after each program.
 
@@ -116,12 +113,12 @@ def sample_parts(
     """
     if not n:
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
-        yield Samples(np.zeros((0, model.n_x), np.uint8), empty, np.zeros(0) if log_prob else None)
+        yield Samples(np.zeros((0, model.n_x), np.uint8), empty, np.zeros(0) if log_joint else None)
         return
     size = rows_within(model.row_floats, n, chunk)
 
     def draw(start, _, h, context):
-        return _draw(model, np.asarray(seed), start, size, h, context, log_prob)
+        return _draw(model, np.asarray(seed), start, size, h, context, log_joint)
 
     yield from stream_rows(draw, size, numbered_parts(n, size, given), numbered=True, progress=progress)
 

@@ -13,7 +13,7 @@ from jax.nn import logsumexp
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from darn.layers._base import AbstractBinaryLayer
-from darn.nn import COMPILED, AbstractTurns, Decide, Grid, register
+from darn.nn import COMPILED, AbstractTurns, Decide, Grid, register, replaced
 
 
 class AbstractReorderable(AbstractBinaryLayer):
@@ -153,7 +153,7 @@ class Orders(AbstractBinaryLayer):
         return core.validation_log_prob(y[places], c, key=key)
 
     def quantised(self, c, arithmetic):
-        return Orders(self.core.quantised(c, arithmetic), self.places)
+        return replaced(self, core=self.core.quantised(c, arithmetic))
 
     @property
     def clips(self):

@@ -1,10 +1,12 @@
 from . import baselines as baselines
+from . import cells as cells
 from . import defaults as defaults
 from . import folder as folder
 from . import grid as grid
 from . import holes as holes
 from . import pretrained as pretrained
 from . import provenance as provenance
+from . import questions as questions
 from . import recipe as recipe
 from . import sweep as sweep
 from . import synthetic as synthetic

@@ -1,7 +1,7 @@
 """Rows with missing values: read from a file, or made by hiding a part of complete rows; written once completed."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 
 from darn.batching import join
 from darn.data import (
+    AbstractPart,
     Layout,
     Table,
     encoded,
@@ -229,7 +230,15 @@ def _of_table(run: Run, table: Table, path: str, unseen: str) -> Holes:
     return Holes(found.bits.astype(np.float32), found.unknown, None, table, gone & modelled)
 
 
-def write(run: Run, out: str, parts: Iterator[tuple], source: HoleSource, n: int, seed: int) -> None:
+def write(
+    run: Run,
+    out: str,
+    parts: Iterator[tuple],
+    source: HoleSource,
+    n: int,
+    seed: int,
+    within: Mapping[int, AbstractPart] | None = None,
+) -> None:
     """Writes completions as an image, an array or a table.
 
     In a table every cell that was not missing is written as it was read, and so are columns that are not modelled.
@@ -241,6 +250,7 @@ def write(run: Run, out: str, parts: Iterator[tuple], source: HoleSource, n: int
         source: the rows they complete.
         n: completions of each row.
         seed: of the numbers drawn within their bins.
+        within: what texts of some columns are drawn from, by their index.
     """
     flat = lambda x: x.reshape(-1, x.shape[-1])  # noqa: E731
     if out.lower().endswith("npy"):
@@ -254,15 +264,17 @@ def write(run: Run, out: str, parts: Iterator[tuple], source: HoleSource, n: int
                 put(flat(x))
     elif source.layout is None:
         side = lambda c: None if c is None else np.repeat(c, n, axis=0)  # noqa: E731
-        names, rows = synthetic.table(run, ((flat(x), side(part.context)) for part, x in parts), seed=seed)
+        names, rows = synthetic.table(
+            run, ((flat(x), side(part.context)) for part, x in parts), seed=seed, within=within
+        )
         with open_words(out, names) as put:
             for texts in rows:
                 put(texts)
     else:
-        _write_text(run, out, parts, n, source.layout, seed)
+        _write_text(run, out, parts, n, source.layout, seed, within)
 
 
-def _write_text(run: Run, out: str, parts: Iterator[tuple], n: int, layout: Layout, seed: int) -> None:
+def _write_text(run: Run, out: str, parts: Iterator[tuple], n: int, layout: Layout, seed: int, within) -> None:
     waiting: deque[Holes] = deque()
 
     def bits() -> Iterator[tuple]:
@@ -273,7 +285,7 @@ def _write_text(run: Run, out: str, parts: Iterator[tuple], n: int, layout: Layo
     if run.schema is None:
         groups = (x.astype(int).astype(str).tolist() for x, _ in bits())
     else:
-        groups = (texts for texts, _ in synthetic.decoded(run.schema, bits(), seed))
+        groups = (texts for texts, _ in synthetic.decoded(run.schema, bits(), seed, within))
     rows = chain.from_iterable(groups)
     with open_output(out) as f:
         f.write((b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode())

@@ -1,12 +1,12 @@
 """Synthetic rows of a table: decoding bits to the table's columns, and counting copies of training rows."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from darn.batching import recut
-from darn.data import Schema
+from darn.data import AbstractPart, Schema
 from darn.errors import DarnError
 from darn.runs.folder import Run
 
@@ -14,7 +14,10 @@ GROUP = 4096  # rows whose numbers are drawn from one random stream
 
 
 def decoded(
-    schema: Schema, parts: Iterable[tuple[np.ndarray, Any]], seed: int
+    schema: Schema,
+    parts: Iterable[tuple[np.ndarray, Any]],
+    seed: int,
+    within: Mapping[int, AbstractPart] | None = None,
 ) -> Iterator[tuple[list[list[str]], Any]]:
     """Rows of texts, with what belongs to them.
 
@@ -25,18 +28,23 @@ def decoded(
         schema: of the table.
         parts: (bits, an array with as many rows or None) of consecutive rows.
         seed: of the numbers.
+        within: what conditions allow of some columns, by their index.
     """
     for group, (x, side) in enumerate(recut(parts, GROUP)):
         own = int(np.random.SeedSequence([seed, group]).generate_state(1)[0]) if group else seed
-        yield schema.decode(x, own), side
+        yield schema.decode(x, own, within), side
 
 
 def table(
-    run: Run, parts: Iterable[tuple[np.ndarray, np.ndarray | None]], *, seed: int = 0
+    run: Run,
+    parts: Iterable[tuple[np.ndarray, np.ndarray | None]],
+    *,
+    seed: int = 0,
+    within: Mapping[int, AbstractPart] | None = None,
 ) -> tuple[list[str], Iterator[list[list[str]]]]:
     """Returns (column names, rows of texts in parts) of sampled bits, which come as (bits, context).
 
-    The class, if one was given, is the last column.
+    The class, if one was given, is the last column. `within` is what conditions allow of some columns.
     """
     assert run.schema is not None
     names, classes = list(run.schema.names), run.about.data.classes
@@ -46,7 +54,7 @@ def table(
 
     def rows() -> Iterator[list[list[str]]]:
         assert run.schema is not None
-        for words, context in decoded(run.schema, parts, seed):
+        for words, context in decoded(run.schema, parts, seed, within):
             if classes and context is not None:
                 words = [[*row, classes[k]] for row, k in zip(words, context.argmax(axis=1).tolist())]
             yield words
