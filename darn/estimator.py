@@ -10,9 +10,7 @@ model.complete(X_with_nan)       # draws of missing values
 
 import dataclasses
 import json
-import math
 import numbers
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -203,14 +201,8 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             (rows,), nats.
         """
         X = self._bits(X)
-        rows = _padded(X)
-        if likelihood.method_for(self.model_) == "exact":
-            found = likelihood.exact(self.model_, rows)
-        else:
-            own = np.array([zlib.crc32(r.tobytes()) for r in np.packbits(rows, axis=1)], np.uint32)
-            options = {"precision": self.precision, "among": math.inf, "n_samples": self.n_samples, "repeats": 1}
-            found = likelihood.importance(self.model_, rows, numbers=own, **options)
-        return found.log_p[: len(X)].astype(np.float64)
+        how = {"precision": self.precision, "n_samples": self.n_samples}
+        return likelihood.row_by_row(self.model_, _padded(X), **how)[: len(X)].astype(np.float64)
 
     def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """The mean log-probability of the rows.

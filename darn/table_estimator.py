@@ -41,7 +41,10 @@ class TableDARN(DensityMixin, BaseEstimator):
         validation_fraction: of the rows, held out to choose the best model and epoch.
         search: seconds, about, on two cores, to choose among a few models by validation; 0 for the default of this
             size. "auto" is a minute, more for over 10,000 rows, and 0 for fewer than 200 or if `epochs` is given.
-        n_samples: importance samples of a row, if its code cannot be summed over.
+        n_samples: importance samples of a row, if its code cannot be summed over; None for as many as `precision`
+            needs (100 in `complete`).
+        precision: of an estimated score, nats: a row gets as many samples as bring the variance of its log p down to
+            this.
         random_state: of the weights and of everything drawn.
         verbose: 1 prints what columns were taken for, and progress.
     """
@@ -54,7 +57,8 @@ class TableDARN(DensityMixin, BaseEstimator):
         epochs="auto",
         validation_fraction=0.1,
         search="auto",
-        n_samples=100,
+        n_samples=None,
+        precision=0.01,
         random_state=None,
         verbose=0,
     ):
@@ -64,6 +68,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.search = search
         self.n_samples = n_samples
+        self.precision = precision
         self.random_state = random_state
         self.verbose = verbose
 
@@ -123,8 +128,8 @@ class TableDARN(DensityMixin, BaseEstimator):
         check_is_fitted(self)
         form, cells = data.read_frame(X)
         rows = self.schema_.encode(form.names, cells, "the frame", unseen=self.unseen)
-        found = likelihood.evaluate(self.model_, rows.bits, n_samples=self.n_samples, repeats=1)
-        return found.log_p.astype(np.float64) + rows.log_density
+        how = {"precision": self.precision, "n_samples": self.n_samples}
+        return likelihood.row_by_row(self.model_, rows.bits, **how).astype(np.float64) + rows.log_density
 
     def score(self, X, y=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """The mean log-probability of the rows, in nats."""
@@ -196,7 +201,7 @@ class TableDARN(DensityMixin, BaseEstimator):
             return X
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         found = completion.complete(
-            self.model_, rows.bits[holed], rows.unknown[holed], seed=seed, n_samples=self.n_samples
+            self.model_, rows.bits[holed], rows.unknown[holed], seed=seed, n_samples=self.n_samples or 100
         )
         drawn = np.array(self.schema_.decode(found.x[:, 0], seed), object)
         place = [self.schema_.names.index(n) if n in self.schema_.names else 0 for n in form.names]

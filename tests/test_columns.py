@@ -10,9 +10,12 @@ from helpers import P_VALUE, chi_square
 from reference import spelled
 
 from darn import DarnError
-from darn.data import Schema
+from darn.codec._ans import Ans
+from darn.codec._symbols import Reading, Writing
+from darn.data import Columns, Schema, _text_table, open_rows
 from darn.data._infer import infer
 from darn.data._number import Number, fit_number
+from darn.data._place import FARTHEST
 
 RNG = np.random.RandomState(0)
 N = 1200
@@ -39,6 +42,7 @@ COLUMNS = {
     "category, leading zeros": ([f"0{v}" for v in RNG.randint(100, 300, N)], ""),
     "category, of numbers": ([f"{v}" for v in RNG.randint(0, 300, N)], "category"),
     "id, always missing": ([""] * N, ""),
+    "id, a category that is always missing": (["?"] * N, "category"),
     "ordered category": ([str(v) for v in RNG.randint(0, 9, N)], ""),
     "ordered category, scale": (RNG.choice(["Low", "Medium", "High"], N), ""),
     "boolean": ([str(v) for v in RNG.randint(0, 2, N)], ""),
@@ -204,6 +208,51 @@ def test_every_number_has_a_density(name):
     assert column.find(np.array(["pink", "nan", "inf", "1_0"], object)).tolist() == [-1] * 4
 
 
+def code(column, values, place):
+    """(places written and read again, length in nats)"""
+    ans, writing = Ans(), Writing()
+    column.code(writing, values, place)
+    beside, bits = writing.finish(ans)
+    back = column.code(Reading(Ans.from_bytes(ans.to_bytes()), beside), values)
+    return back, bits * np.log(2)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_places_come_back_at_the_length_that_the_density_says(name):
+    """In whole numbers, so that it is the same on every machine, and all but the same as in floats."""
+    column = column_of(name)[0].columns[0]
+    drawn = column._pieces.draw(RNG.randint(0, column.n, 4000), RNG)
+    drawn = drawn[np.abs(drawn) < FARTHEST]
+    values = column._pieces.owner[column._pieces.find(drawn)]
+    back, nats = code(column, values, drawn.astype(np.int64))
+    np.testing.assert_array_equal(back, drawn)
+    # Beyond the range, half-lives are counted instead of steps: a nat or so for each of these.
+    beyond = np.sum((drawn < column.starts[0]) | (drawn > column.ends[-1]))
+    assert nats == pytest.approx(-column._pieces.log_p(drawn).sum(), rel=1e-4, abs=3 * beyond + 0.5)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_any_place_of_a_cell_can_be_coded(name):
+    """Far beyond the range, in gaps, at the edges of all pieces."""
+    column = column_of(name)[0].columns[0]
+    edges = np.array([*column.starts, *column.ends, *(i for i, _ in column.common), 0])
+    i = np.unique(np.concatenate([*(edges + d for d in (-1, 0, 1)), [-FARTHEST, FARTHEST, -(10**9), 12345678901]]))
+    values = column._pieces.owner[column._pieces.find(i.astype(float))]
+    np.testing.assert_array_equal(code(column, values, i)[0], i)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_is_written_with_the_digits_of_the_table(name):
+    """All digits of a float, and exponents, are beyond what a column keeps."""
+    schema, cells = column_of(name)
+    column, words = schema.columns[0], cells[cells[:, 0] != "?", 0]
+    texts = column.texts(column.places_of(words, column.find(words)))
+    if not any(w in name for w in ("all digits", "exponents", "large")):
+        assert texts == [w.replace("-0.00", "0.00") if not float(w) else w for w in words]
+    else:
+        np.testing.assert_allclose([float(t) for t in texts], [float(w) for w in words], atol=column.length)
+
+
 def test_frequent_numbers_keep_their_frequencies():
     for name, at in (("whole number, mostly 0", "0"), ("whole number, heaps", "40")):
         schema, cells = column_of(name)
@@ -247,6 +296,23 @@ def test_wide_tables_have_bounded_units():
     schema = infer([f"c{i}" for i in range(150)], cells, None, "it")
     assert sum(schema.sizes) == 150 * 6
     assert np.all(schema.encode(schema.names, cells, "it").bits.sum(axis=1) <= 900)
+
+
+def test_unseen_texts_of_all_parts_are_named_together(tmp_path, monkeypatch):
+    """However the file is cut into parts, and with a list that does not grow with the file."""
+    monkeypatch.setattr(_text_table, "PART", 2000)
+    names, words = ["k", "v", "w"], np.array([["x", "a", "c"], ["y", "b", "d"]] * 10, object)
+    schema, path = infer(names, words, None, "it"), tmp_path / "t.csv"
+    rows = [["x", "a", "c"]] * 3000
+    rows[5], rows[1500], rows[2999] = ["early", "a", "c"], ["x", "middle", "c"], ["late", "a", ""]
+    path.write_text("k,v,w\n" + "\n".join(map(",".join, rows)) + "\n")
+    said = "'early', 'late' in column 'k'; 'middle' in column 'v'; a missing value in column 'w'"
+    with pytest.raises(DarnError, match=said):
+        open_rows(path, columns=Columns(schema=schema))
+    path.write_text("k,v,w\n" + "".join(f"{'long' * 99}{i},a,c\n" for i in range(3000)))
+    with pytest.raises(DarnError, match="at least 995 more") as e:
+        open_rows(path, columns=Columns(schema=schema))
+    assert len(str(e.value)) < 600
 
 
 def test_unseen_texts():

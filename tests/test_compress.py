@@ -1,5 +1,6 @@
 """Laws of `darn compress`, `decompress` and `inspect`: whatever goes in comes out, or one sentence says why not."""
 
+import dataclasses
 import io
 import json
 import os
@@ -123,14 +124,47 @@ def test_a_table_of_words_comes_back_cell_by_cell(run, tmp_path, capsys, monkeyp
     ok(capsys, "compress", "runs/t", "two.csv", "two.drn")
     ok(capsys, "decompress", "runs/t", "two.drn", "back.csv")
     assert Path("back.csv").read_text() == Path("two.csv").read_text()
-    Path("more.csv").write_text("kind,legs,bit,tail\ndog,1.0,0,1\n")
-    assert "'tail'" in refused(capsys, "compress", "runs/t", "more.csv", "x.drn")
+    Path("more.csv").write_text("kind,legs,bit,tail\ncow,1.0,0,1\n")  # a column and a value that are not modelled
+    ok(capsys, "compress", "runs/t", "more.csv", "more.drn")
+    assert ok(capsys, "decompress", "runs/t", "more.drn", "-") == Path("more.csv").read_text()
+    Path("less.csv").write_text("kind,bit\ndog,1.0\n")
+    assert "no column 'legs'" in refused(capsys, "compress", "runs/t", "less.csv", "x.drn")
     assert ".csv" in refused(capsys, "decompress", "runs/t", "t.drn", "x.npy")
-    Path("n.csv").write_text("size\n" + "".join(f"{i * 0.37:.2f}\n" for i in range(80)))
-    ok(capsys, "train", "n.csv", "--categorical", "auto", "--tiny", "--quiet")
-    assert "drop = 'size'" in refused(capsys, "compress", "runs/n", "n.csv", "x.drn")
     assert "holds a table" in refused(capsys, "decompress", run, "t.drn", "x.csv")
     assert not Path("x.drn").exists()
+    assert not Path("x.csv").exists()
+
+
+def test_a_table_of_numbers_takes_the_length_that_eval_says(tmp_path, capsys, monkeypatch):
+    """Every cell comes back, at the model's own -log p of the values: cells by the model, numbers by their density."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{d},{n},{f:.2f},{k}"
+        for d, n, f, k in zip(
+            np.datetime64("2014-01-01") + rng.integers(0, 900, 3000),
+            rng.poisson(300, 3000),
+            rng.normal(0, 9, 3000),
+            rng.choice(["a", "b", ""], 3000),
+        )
+    ]
+    Path("t.csv").write_text("day,count,size,kind\n" + "\n".join(rows) + "\n")
+    argv = ["train", "t.csv", "--categorical", "auto", "--quiet", "--n_h", "", "--epochs", "2"]
+    ok(capsys, *argv)
+    said = json.loads(ok(capsys, "compress", "runs/t", "t.csv", "t.drn", "--json"))
+    ok(capsys, "decompress", "runs/t", "t.drn", "back.csv")
+    assert Path("back.csv").read_bytes() == Path("t.csv").read_bytes()
+    # A density of `size` in units of 0.01; days and counts have steps of 1.
+    wanted = json.loads(ok(capsys, "eval", "runs/t", "t.csv", "--json"))["nll"] + np.log(100)
+    assert said["model_asks_nats_a_row"] == pytest.approx(wanted, abs=0.01)
+    assert said["overhead_bytes"] < 400
+    Path("u.csv").write_text("day,count,size,kind\n" + "2014-02-30,1e9,-0.001,z\n" * 3)
+    ok(capsys, "compress", "runs/t", "u.csv", "u.drn")
+    assert ok(capsys, "decompress", "runs/t", "u.drn", "-") == Path("u.csv").read_text()
+    # The same weights over a table of other numbers cannot read the file.
+    Path("v.csv").write_text(Path("t.csv").read_text().replace("2014", "2015"))
+    ok(capsys, *argv[:1], "v.csv", *argv[2:], "--out", "runs/v")
+    assert "another" in refused(capsys, "decompress", "runs/v", "t.drn", "x.csv")
     assert not Path("x.csv").exists()
 
 
@@ -186,6 +220,28 @@ def test_a_model_that_travels_inside(tmp_path, capsys, monkeypatch):
     assert codec.inspect((tmp_path / "x.drn").read_bytes()).model == said["model_bytes"]
     ok(capsys, "decompress", tmp_path / "x.drn", tmp_path / "y.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x)
+
+
+def test_a_table_and_its_model_in_one_file(tmp_path, capsys, monkeypatch):
+    """The schema travels with the weights; one that does not fit these is refused."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(two_part, "STEPS", 20)
+    monkeypatch.setattr(two_part, "GRIDS", (3,))
+    monkeypatch.setattr(two_part, "candidates", lambda n: {"few": Architecture(n_h=(), visible="factorial")})
+    rows = [f'{i * i % 97},{"ab"[i % 2]},"n, {i}",{i / 7:.3f}' for i in range(120)]
+    Path("t.csv").write_text("n,k,id,x\n" + "\n".join(rows) + "\n")
+    said = json.loads(ok(capsys, "compress", "--train", "t.csv", "t.drn", "--json", "--quiet"))
+    assert said["general_compressor"][1] < len(Path("t.csv").read_bytes())
+    ok(capsys, "decompress", "t.drn", "back.csv", "--quiet")
+    assert Path("back.csv").read_bytes() == Path("t.csv").read_bytes()
+    with open("t.drn", "rb") as f:
+        head = codec.read_head(f)
+        rest = f.read()
+    for change in ([], [5], head.notes["table"]["inside"][:1], None):
+        notes = {"table": head.notes["table"] | {"inside": change}}
+        Path("f.drn").write_bytes(dataclasses.replace(head, notes=notes).to_bytes() + rest)
+        refused(capsys, "decompress", "f.drn", "x.csv", "--quiet")
+        assert not Path("x.csv").exists()
 
 
 def test_refusals_leave_nothing(run, tmp_path, capsys):

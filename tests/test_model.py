@@ -10,7 +10,7 @@ import pytest
 import reference
 from helpers import DEEP, MODELS, P_VALUE, chi_square, joint, make_model, number, split_code, states, table
 
-from darn import zoo
+from darn import DarnError, zoo
 from darn.config import Architecture
 from darn.inference import sampling
 from darn.layers import NADE, EoNADE, Factorial, LinearAutoregressive, Mixture
@@ -186,6 +186,8 @@ def test_nothing_asked_for_is_nothing(name):
     assert none.log_joint is not None
     assert len(none.log_joint) == 0
     assert sampling.encode(model, np.zeros((0, model.n_x))).x.shape == (0, model.n_x)
+    with pytest.raises(DarnError, match="GiB of memory"):  # at once, not when memory is full
+        sampling.sample(model, 10**13)
 
 
 @pytest.mark.parametrize("visible", ["factorial", "linear", "nade", "eonade", "mixture"])

@@ -1,5 +1,6 @@
 """Laws of the estimator for tables: frames in, frames of the same types out, and the shell's model files."""
 
+import jax
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -7,6 +8,9 @@ import pytest
 
 from darn import DarnError, TableDARN
 from darn.cli import main
+from darn.config import Architecture
+from darn.inference import likelihood
+from darn.zoo import build
 
 RNG = np.random.default_rng(0)
 N = 150
@@ -97,6 +101,20 @@ def test_a_model_of_the_shell_is_a_fitted_estimator(tmp_path, capsys):
     new = TableDARN.load(run).sample(20)
     assert new["v"].dtype.kind == "i"
     assert set(new["k"]) <= {"x", "y"}
+
+
+def test_a_score_goes_to_a_precision_and_depends_on_its_row_alone():
+    frame = pd.DataFrame({"k": RNG.choice(["x", "y", "z"], 120), "v": RNG.normal(size=120).round(2)})
+    model = TableDARN(epochs=1, random_state=0).fit(frame)
+    how = Architecture(n_h=(24,), n_d=(8,))  # too many codes to sum over
+    model.model_ = build(how, model.model_.n_x, groups=model.schema_.groups, key=jax.random.key(0))
+    assert likelihood.method_for(model.model_) == "importance"
+    scores = model.score_samples(frame)
+    np.testing.assert_allclose(model.score_samples(frame[50:60]), scores[50:60], rtol=1e-4)
+    with_more = TableDARN(n_samples=2000)
+    for name in ("model_", "schema_", "form_"):
+        setattr(with_more, name, getattr(model, name))
+    assert scores.mean() == pytest.approx(with_more.score(frame), abs=0.05)
 
 
 def test_refusals():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import randomised, same
 
+from darn import codec
 from darn.errors import DarnError
 from darn.runs import two_part
 from darn.zoo import build
@@ -50,7 +51,7 @@ def test_bombs_take_no_memory(tag, pack, monkeypatch):
 def test_malformed_bytes_are_refused():
     _, inside = packed("linear autoregression")
     rng = np.random.default_rng(0)
-    content = two_part._decompress(inside[0], inside[1:])
+    content = codec.unpack(inside, two_part.MAX_MODEL)
     for _ in range(200):
         forged = bytearray(content)
         forged[rng.integers(len(forged))] ^= 1 << rng.integers(8)

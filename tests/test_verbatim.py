@@ -14,8 +14,14 @@ from PIL import Image
 
 from darn import DarnError, data
 from darn.cli import main
+from darn.codec import _symbols as symbols
+from darn.codec._ans import Ans
+from darn.codec._bytes import Reader
+from darn.codec._symbols import Reading, Writing
 from darn.config import Architecture
 from darn.data import Columns
+from darn.data import _cells as cells
+from darn.data._cells import digest
 from darn.model_file import save_model
 from darn.zoo import build
 
@@ -160,18 +166,34 @@ def test_names_with_commas(tmp_path):
 # ---------------------------------------------------------------- compression, without a model
 
 
-def round_trip(path, folder, columns=AUTO):
+def round_trip(path, folder, columns=AUTO, schema=None, delimiter=None):
     """The bytes that come back when a table's own bits do."""
-    schema = data.load(path, columns=columns).schema if columns else None
-    given = data.open_source(str(path), None, None, None, schema)
-    parts = list(given.bits())
+    schema = schema or (data.load(path, columns=columns).schema if columns else None)
+    given = data.open_source(str(path), None, None, None, schema, delimiter)
     notes = json.loads(json.dumps(given.notes))
-    n = parts[0].shape[1]
-    out = str(folder / "back.csv")
-    data.check_restore(out, notes, given.rows, n, schema)
-    firsts = np.cumsum([0, *map(len, parts)]).tolist()
-    data.restore(out, iter(list(zip(firsts, parts))), given.rows, n, notes, None, schema)
+    out, blocks = str(folder / "back.csv"), []
+    cells = data.check_restore(out, notes, given.rows, given.n, schema)
+    first = 0
+    for item in given.bits() if cells is None else given.blocks():
+        x = item if cells is None else item[0]
+        blocks.append((first, item if cells is None else coded(given.cells, cells, first, *item)[0]))
+        first += len(x)
+    data.restore(out, iter(blocks), given.rows, given.n, notes, None)
     return given, Path(out).read_bytes()
+
+
+def coded(writer, reader, first, x, table):
+    """(the cells of a block, written and read again; the bytes beside the stack of bits)"""
+    ans, writing = Ans(), Writing()
+    assert writer.check(len(x))
+    writer.code(writing, x, first, table)
+    beside, _ = writing.finish(ans)
+    inside = Reader(beside)
+    reading = Reading(Ans.from_bytes(ans.to_bytes()), inside.take(inside.varint()))
+    found = reader.code(reading, x, first)
+    reading.finish()
+    assert reading._ans.empty
+    return found, beside
 
 
 WRITTEN = {
@@ -194,6 +216,15 @@ WRITTEN = {
     "quotes after a blank": "a, b\n" + 'x, "y, z"\nu, "w"\n' * 10,
     "unicode": "ä,ß\n" + "é\u2028,\u3000x\n😀,y\n" * 10,
     "bits as decimals": "a,b\n" + "0.0,1.0\n1.0,0.0\n1,0\n" * 10,
+    "numbers": "n,f\n" + "".join(f"{i * i % 997},{i / 7:.3f}\n" for i in range(200)),
+    "numbers in many ways": "n,f\n" + "".join(f"{i},1.{i}\n0{i},+{i}e-2\n {i}.0, -.{i}\n1e0,-0\n" for i in range(40)),
+    "numbers and blanks": "n, f\n" + "".join(f"{i * i % 997}, {i / 7:.2f} \n,\t \nNA, nan\n" for i in range(200)),
+    "all digits of floats": "x\n" + "".join(f"{float(np.sin(i)) * 10.0 ** (i % 40 - 20)}\n" for i in range(200)),
+    "huge and tiny numbers": "x,y\n" + "".join(f"{10 ** (i % 40)},{i}e-{i}\n1e{i},-{9**i}\n" for i in range(60)),
+    "dates": "d,t\n" + "".join(f"20{i % 30 + 10}-0{i % 9 + 1}-15,{i % 24:02}:{i % 60:02}\n" for i in range(90)),
+    "ids and texts": "id,note,n\n" + "".join(f'{i + 1},"line {i}\n\\n \\\\ {i * i}",{i % 3}\n' for i in range(90)),
+    "counts with gaps": "id,n\n" + "".join(f"{i + (i > 50)},{i % 3}\n" for i in range(90)),
+    "a column of one number": "a,b\n" + "7,x\n7,y\n" * 20,
 }
 
 
@@ -204,6 +235,47 @@ def test_a_table_comes_back_byte_for_byte(case, tmp_path):
     assert round_trip(path, tmp_path)[1] == path.read_bytes()
 
 
+STRANGE = {
+    "other categories": ("k,n\n" + "a,1\nb,2\n" * 30, 'k,n\nc,1\n"d, ""e""",3\n,\n?,nan\na,1.0\n'),
+    "beyond the range": (
+        "n,k\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(99)),
+        "n,k\n-5,a\n1000,b\n1e9,a\n-1e200,a\n123456789012345678901,a\n50.5,a\nfifty,b\n1_0,a\n,a\n0x1,a\n\u0661,a\ninf,a\n",
+    ),
+    "dates that are none": (
+        "d\n" + "".join(f"{np.datetime64('2014-01-01') + i}\n" for i in range(99)),
+        "d\n2014-02-30\n1066-10-14\n9999-12-31\n0001-01-01\n14-1-1\nnever\n\n2014-01-01 \n",
+    ),
+    "other columns": ("k,n\n" + "a,1\nb,2\n" * 30, 'x,n,z,k\n1,2,"three\nfour",a\n,1,,b\n'),
+    "no ids": ("id,k\n" + "".join(f"n {i},{'ab'[i % 2]}\n" for i in range(60)), "k\na\nb\n"),
+    "no rows but one": ("k,n\n" + "a,1\nb,2\n" * 30, "k,n\na,1"),
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_a_table_that_the_model_has_never_seen_comes_back(case, tmp_path):
+    seen, other = (tmp_path / name for name in ("seen.csv", "other.csv"))
+    for path, text in zip((seen, other), STRANGE[case]):
+        path.write_bytes(text.encode())
+    assert round_trip(other, tmp_path, schema=data.load(seen, columns=AUTO).schema)[1] == other.read_bytes()
+
+
+def test_blocks_are_bounded_and_texts_beyond_it_refused(tmp_path, monkeypatch):
+    """Blocks are cut by their cells and by their texts; one row that is too long by itself is refused."""
+    path = tmp_path / "a.csv"
+    path.write_text("note,k\n" + "".join(f"{i} {'x' * 500},{'ab'[i % 2]}\n" for i in range(300)))
+    schema = data.load(path, columns=AUTO).schema
+    monkeypatch.setattr(cells, "MOST_TEXT", 20_000)
+    assert round_trip(path, tmp_path, schema=schema)[1] == path.read_bytes()
+    given = data.open_source(str(path), None, None, None, schema)
+    assert max(len(x) for x, _ in given.blocks()) < 40
+    monkeypatch.setattr(cells, "MAX_CELLS", 8 * (given.n + 3))
+    assert {len(x) for x, _ in given.blocks()} <= set(range(1, 9))
+    assert not given.cells.check(9)
+    monkeypatch.setattr(symbols, "MAX_TEXTS", 1000)
+    with pytest.raises(DarnError, match="bytes of text"):
+        round_trip(path, tmp_path, schema=schema)
+
+
 REGULAR = ["empty rows", "one number in four ways", "all quoted", "a column quoted", "semicolons", "tabs"]
 
 
@@ -211,10 +283,11 @@ REGULAR = ["empty rows", "one number in four ways", "all quoted", "a column quot
 def test_a_regular_table_needs_no_lines_of_its_own(case, tmp_path):
     """What follows a rule is kept as the rule, however many rows there are."""
     path = tmp_path / "a.csv"
-    path.write_bytes(WRITTEN[case].encode())
-    assert "lines" not in round_trip(path, tmp_path)[0].notes["table"]
-    path.write_text("a,b\n" + " ?,x \n yes,y\n" * 20)  # one text a value, though not the model's
-    assert "lines" not in round_trip(path, tmp_path)[0].notes["table"]
+    for text in (WRITTEN[case], "a,b\n" + " ?,x \n yes,y\n" * 20):  # one text a value, though not the model's
+        path.write_bytes(text.encode())
+        given = round_trip(path, tmp_path)[0]
+        found, _ = coded(given.cells, given.cells, 0, *next(given.blocks()))
+        assert not len(found.odd[-1][0])
 
 
 BITS = {
@@ -252,17 +325,13 @@ def test_random_tables_come_back_byte_for_byte(seed, tmp_path):
     ]
     rows = [[str(rng.choice(pool)) for pool in pools] for _ in range(40)]
     rows[5] = rows[20] = [""] * width
+    rows[0][0], rows[1][0] = "x", "y"  # at least one column varies
     with open(path, "w", newline="") as f:
         how = {"quoting": int(rng.integers(0, 2)), "lineterminator": str(rng.choice(["\n", "\r\n"]))}
         csv.writer(f, delimiter=",", **how).writerows([[f"c_{j}" for j in range(width)], *rows])
     assert [list(r) for r in data.read_table(path, delimiter=",").cells] == rows
     categories = Columns([f"c_{j}" for j in range(width)], delimiter=",")
-    schema = data.load(path, columns=categories).schema
-    given = data.open_source(str(path), None, None, None, schema, ",")
-    data.restore(
-        str(tmp_path / "b.csv"), iter([(0, np.concatenate(list(given.bits())))]), 40, 0, given.notes, None, schema
-    )
-    assert (tmp_path / "b.csv").read_bytes() == path.read_bytes()
+    assert round_trip(path, tmp_path, categories, delimiter=",")[1] == path.read_bytes()
 
 
 def test_parquet_comes_back_as_a_csv_of_its_cells(tmp_path):
@@ -281,7 +350,14 @@ FORGED = [
     {"lines": {"0": 5}},
     {"lines": [1]},
     {"tail": 1},
-    {"columns": ["a", "b"]},
+    {"columns": ["a", "c"]},
+    {"columns": ["a", "b", "b"]},
+    {"columns": ["a", "b"], "lines": {"0": "x"}},
+    {"columns": ["a", "b"], "around": {"2": ["", ""]}},
+    {"columns": ["a", "b"], "around": {"0": ["", "x"]}},
+    {"columns": ["a", "b"], "around": {"0": [" " * 101, ""]}},
+    {"columns": ["a", "b"], "texts": {"2": {}}},
+    {"around": {"0": [" "]}},
     {"else": 1},
     [],
     5,
@@ -290,7 +366,10 @@ FORGED = [
 
 @pytest.mark.parametrize("notes", FORGED)
 def test_forged_notes_of_a_table_are_refused(notes, tmp_path):
-    schema = data.Schema(()) if isinstance(notes, dict) and "columns" in notes else None
+    schema = None
+    if isinstance(notes, dict) and "columns" in notes:
+        schema = data.infer(["a", "b"], np.array([["x", "y"], ["z", "w"]], object), None, "it")
+        notes = {"schema": digest(schema)} | notes
     with pytest.raises(DarnError, match="not genuine"):
         data.check_restore(str(tmp_path / "a.csv"), {"table": notes}, 30, 2, schema)
 

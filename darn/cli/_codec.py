@@ -35,9 +35,9 @@ def compress(args) -> None:
     held: list = []  # the first rows, to measure the cost of rounding
 
     def watched():
-        for part in given.bits():
+        for part in given.bits() if given.blocks is None else given.blocks():
             if not held:
-                held.append(part[:512])
+                held.append((part if given.blocks is None else part[0])[:512])
             yield part
 
     began = time.monotonic()
@@ -46,7 +46,8 @@ def compress(args) -> None:
         tqdm(total=given.rows, desc="compressing", unit=" rows", disable=True if args.quiet else None) as bar,
     ):
         mask = unit_mask(given.notes)
-        found = rows.write(f, watched(), given.rows, notes=given.notes, model=inside, mask=mask, progress=bar.update)
+        how = {"notes": given.notes, "model": inside, "mask": mask, "rest": given.cells, "progress": bar.update}
+        found = rows.write(f, watched(), given.rows, **how)
     seconds = time.monotonic() - began
     cost = codec.rounding_cost(made, rows.twin, held[0]) if held else 0.0
     facts = {
@@ -71,19 +72,27 @@ def compress(args) -> None:
 
 def _trained(args, source: str):
     """A model trained for these rows, its bytes, the rows, and facts to report about it."""
-    from darn.data import open_source
+    import numpy as np
+
+    from darn.data import open_source, own_schema
     from darn.runs import two_part
 
-    given = open_source(source, None, None, args.split, None, args.delimiter)
+    schema = own_schema(source, args.delimiter) if args.split is None else None
+    given = open_source(source, None, None, args.split, schema, args.delimiter)
     if not given.rows:
         raise DarnError(f"{source} has no rows to train on")
+    plain = (np.packbits(part, axis=1).tobytes() for part in given.bits())
+    groups = None
+    if schema is not None:
+        given.notes["table"]["inside"] = schema.to_json()
+        groups, plain = schema.groups, iter([Path(source).read_bytes()])
     some = two_part.sample_of(given.bits(), given.rows, given.n)
-    found = two_part.train_for(some, given.rows, progress=not args.quiet and sys.stderr.isatty())
+    found = two_part.train_for(some, given.rows, groups=groups, progress=not args.quiet and sys.stderr.isatty())
     extra = {
         "trained": found.name,
         "grid": found.grid,
         "candidates": found.tried,
-        "general_compressor": two_part.general(given.bits()),
+        "general_compressor": two_part.general(plain),
     }
     return found.model, found.inside, given, extra
 
@@ -95,7 +104,7 @@ def decompress(args) -> None:
     from tqdm import tqdm
 
     from darn import codec
-    from darn.data import check_restore, restore, unit_mask
+    from darn.data import Schema, check_restore, read_notes, restore, unit_mask
     from darn.runs.folder import load
 
     with _open(source) as f:
@@ -107,24 +116,26 @@ def decompress(args) -> None:
         elif head.model:
             from darn.runs.two_part import unpack
 
-            made = unpack(head.model)
+            made, table = unpack(head.model), read_notes(head.notes).table
+            if table is not None and table.inside is not None:
+                schema = Schema.from_json(table.inside)
         else:
             raise DarnError(
                 f"{source} does not contain its model: give the model first, as in "
                 f"`darn decompress RUN {source} {target}`"
             )
-        check_restore(target, head.notes, head.rows, head.n_x, schema)
+        cells = check_restore(target, head.notes, head.rows, head.n_x, schema)
         if args.keep_going and "images" in head.notes:
             raise DarnError("--keep-going is for tables: an image cannot be restored without all of its rows")
         lost = 0
         with tqdm(total=head.rows, desc="decompressing", unit=" rows", disable=True if args.quiet else None) as bar:
-            options = {"mask": unit_mask(head.notes), "keep_going": args.keep_going}
+            options = {"mask": unit_mask(head.notes), "rest": cells, "keep_going": args.keep_going}
             rows, start = codec.RowCodec(made), f.tell()
             if args.keep_going:  # how many rows are left is known at the end only: once to count, once to write
                 lost = head.rows - sum(len(x) for _, x in rows.read(f, head, **options))
                 f.seek(start)
             blocks = rows.read(f, head, progress=bar.update, **options)
-            restore(target, blocks, head.rows - lost, head.n_x, head.notes, columns, schema)
+            restore(target, blocks, head.rows - lost, head.n_x, head.notes, columns)
     facts = {"rows": head.rows - lost, "lost": lost, "columns": head.n_x, "out": target}
     left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
     _say_beside(args, target, facts, f"{head.rows - lost:,} rows of {head.n_x} in {target}{left_out}")

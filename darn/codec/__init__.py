@@ -2,6 +2,8 @@
 
 from darn.codec._bytes import MalformedError as MalformedError
 from darn.codec._bytes import Reader as Reader
+from darn.codec._bytes import pack as pack
+from darn.codec._bytes import unpack as unpack
 from darn.codec._bytes import varint as varint
 from darn.codec._container import MAX_MODEL as MAX_MODEL
 from darn.codec._container import read_head as read_head

@@ -112,6 +112,63 @@ def _pop_choices(s, words, pos, chosen, shares):
     return s, pos
 
 
+@compiled
+def _push_ranges(s, words, pos, start, frequency):
+    cost = 0.0
+    for i in range(start.size - 1, -1, -1):
+        f = frequency[i]
+        cost += BITS - np.log2(np.float64(f))
+        if s >= f << np.uint64(64 - BITS):
+            words[pos] = np.uint32(s & np.uint64(0xFFFFFFFF))
+            pos += 1
+            s >>= np.uint64(32)
+        q = s // f
+        s = (q << np.uint64(BITS)) + (s - q * f) + start[i]
+    return s, pos, cost
+
+
+@compiled
+def _pop_symbols(s, words, pos, out, which, start, frequency, first, sure):
+    for i in range(out.size):
+        t = which[i]
+        if sure[t] >= 0:
+            out[i] = sure[t]
+            continue
+        low = s & np.uint64(_ONE - 1)
+        a, b = first[t], first[t + 1]  # the last entry that starts at `low` or before is in a..b-1
+        while b - a > 1:
+            middle = (a + b) // 2
+            if start[middle] <= low:
+                a = middle
+            else:
+                b = middle
+        out[i] = a - first[t]
+        s = frequency[a] * (s >> np.uint64(BITS)) + (low - start[a])
+        if s < np.uint64(_LEAST):
+            if pos == 0:
+                return s, -1
+            pos -= 1
+            s = (s << np.uint64(32)) | np.uint64(words[pos])
+    return s, pos
+
+
+@compiled
+def _pop_below(s, words, pos, out, n):
+    for i in range(out.size):
+        low, most = s & np.uint64(_ONE - 1), np.uint64(n[i])
+        k = ((low + np.uint64(1)) * most - np.uint64(1)) >> np.uint64(BITS)
+        start = (k << np.uint64(BITS)) // most
+        f = ((k + np.uint64(1)) << np.uint64(BITS)) // most - start
+        out[i] = np.int64(k)
+        s = f * (s >> np.uint64(BITS)) + (low - start)
+        if s < np.uint64(_LEAST):
+            if pos == 0:
+                return s, -1
+            pos -= 1
+            s = (s << np.uint64(32)) | np.uint64(words[pos])
+    return s, pos
+
+
 class Empty(Exception):
     """The stack has fewer bits than a pop needs."""
 
@@ -151,6 +208,27 @@ class Ans:
         chosen = np.empty(len(shares), np.int64)
         self._popped(*_pop_choices(self._state, self._words, self._count, chosen, shares))
         return chosen, _cost(chosen, shares)
+
+    # Symbols of any alphabet: each is a range of `frequency` out of 2^BITS, none of them all.
+
+    def push_ranges(self, start: np.ndarray, frequency: np.ndarray) -> float:
+        """Pushes symbols by their ranges, so that they are popped in the same order; returns their length in bits."""
+        self._make_room(start.size)
+        s, count, cost = _push_ranges(self._state, self._words, self._count, start, frequency)
+        self._state, self._count = np.uint64(s), int(count)
+        return cost
+
+    def pop_symbols(self, which, start, frequency, first, sure) -> np.ndarray:
+        """Pops a symbol of each table `which`; see `darn.symbols.Tables`."""
+        out, which = np.empty(len(which), np.int64), np.ascontiguousarray(which, np.int64)
+        self._popped(*_pop_symbols(self._state, self._words, self._count, out, which, start, frequency, first, sure))
+        return out
+
+    def pop_below(self, n: np.ndarray) -> np.ndarray:
+        """Pops whole numbers below n, from 2 to 2^16 each, all as likely."""
+        out = np.empty(len(n), np.int64)
+        self._popped(*_pop_below(self._state, self._words, self._count, out, np.ascontiguousarray(n, np.int64)))
+        return out
 
     def _make_room(self, symbols: int) -> None:
         room = self._count + symbols  # a symbol emits at most one word

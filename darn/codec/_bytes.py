@@ -1,4 +1,16 @@
-"""Variable-length integers, and a cursor that reads them back."""
+"""Variable-length integers, a cursor that reads them back, and general-purpose compression with a limit."""
+
+import bz2
+import lzma
+import zlib
+from typing import Any
+
+# (compress, a stream that decompresses at most a given number of bytes)
+_PACKERS = (
+    (zlib.compress, zlib.decompressobj),
+    (bz2.compress, bz2.BZ2Decompressor),
+    (lzma.compress, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=64 << 20)),
+)
 
 
 def varint(value: int) -> bytes:
@@ -42,3 +54,27 @@ class Reader:
     def done(self) -> None:
         if self._at != len(self._data):
             raise MalformedError("there are bytes left over")
+
+
+def pack(data: bytes) -> bytes:
+    """The bytes, compressed by the general-purpose compressor that makes them shortest."""
+    tag, packed = min(((i, pack(data)) for i, (pack, _) in enumerate(_PACKERS)), key=lambda v: len(v[1]))
+    return bytes([tag]) + packed
+
+
+def unpack(data: bytes, most: int) -> bytes:
+    """What `pack` was given, and never more than `most` bytes in memory.
+
+    Raises:
+        MalformedError: if the bytes are not such, or too many.
+    """
+    try:
+        stream: Any = _PACKERS[data[0]][1]()
+        out = stream.decompress(data[1:], most + 1)
+    except (IndexError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as e:
+        raise MalformedError(f"compressed bytes cannot be read: {e}") from e
+    if len(out) > most:
+        raise MalformedError(f"they are longer than {most} bytes")
+    if not stream.eof or stream.unused_data:
+        raise MalformedError("they are truncated, or have extra bytes after their end")
+    return out

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -18,6 +18,7 @@ from darn.codec import _blocks
 from darn.codec._bytes import MalformedError
 from darn.codec._container import Block, End, Head, block_bytes, read_blocks, read_head
 from darn.codec._stack import Lengths, StackCodec
+from darn.codec._symbols import Writing
 from darn.codec._twin import fingerprint, twin
 from darn.errors import DarnError
 from darn.model import Stack
@@ -73,23 +74,26 @@ class RowCodec:
     def write(
         self,
         file: BinaryIO,
-        parts: Iterable[np.ndarray],
+        parts: Iterable[Any],
         rows: int,
         *,
         notes: dict | None = None,
         model: bytes = b"",
         mask: Mask | None = None,
+        rest: _blocks.Rest | None = None,
         progress: Progress | None = None,
     ) -> Accounts:
         """Compresses rows into a file.
 
         Args:
             file: open for writing bytes.
-            parts: arrays of 0 and 1 with n_x columns, of any number of rows each.
+            parts: arrays of 0 and 1 with n_x columns, of any number of rows each; with `rest`, blocks as it allows
+                them, each as (array, what `rest` takes).
             rows: the total number of rows in `parts`.
             notes: anything JSON-compatible to store in the header.
             model: bytes of a model to embed in the header.
             mask: which units are coded; None codes all of them.
+            rest: codes what the rows hold besides their bits.
             progress: called with the number of rows after each block.
 
         Returns:
@@ -101,11 +105,21 @@ class RowCodec:
         codec = self._stack_codec(min(rows, _blocks.rows_per_block(self.model.n_x)))
 
         def encode(item):
-            start, x = item
-            return len(x), *_blocks.encode(codec, x, None if mask is None else mask(start, start + len(x)))
+            start, x, more = item
+            writing = None
+            if rest is not None:
+                writing = Writing()
+                rest.code(writing, x, start, more)
+            return len(x), *_blocks.encode(codec, x, None if mask is None else mask(start, start + len(x)), writing)
 
-        per_block = _blocks.rows_per_block(self.model.n_x)
-        blocks = ((i * per_block, x) for i, x in enumerate(recut(parts, per_block)))
+        def numbered():
+            start = 0
+            cut = recut(parts, _blocks.rows_per_block(self.model.n_x)) if rest is None else parts
+            for x, more in cut if rest is not None else ((x, None) for x in cut):
+                yield start, x, more
+                start += len(x)
+
+        blocks = numbered()
         for count, data, found, without in self._in_order(encode, blocks):
             block = block_bytes(count, data)
             file.write(block)
@@ -127,8 +141,9 @@ class RowCodec:
         *,
         keep_going: bool = False,
         mask: Mask | None = None,
+        rest: _blocks.Rest | None = None,
         progress: Progress | None = None,
-    ) -> Iterator[tuple[int, np.ndarray]]:
+    ) -> Iterator[tuple[int, Any]]:
         """Decompresses a file block by block.
 
         Args:
@@ -136,10 +151,11 @@ class RowCodec:
             head: the header, from `read_head`.
             keep_going: whether to skip damaged blocks.
             mask: as it was for `write`.
+            rest: likewise.
             progress: called with the number of rows after each block.
 
         Yields:
-            (number of the first row, rows) of each block.
+            (number of the first row, rows, or what `rest` makes of them) of each block.
 
         Raises:
             DarnError: if the file was compressed with another model, or is damaged.
@@ -156,7 +172,7 @@ class RowCodec:
                 return block, None
             there = None if mask is None else mask(block.first_row, block.first_row + block.rows)
             try:
-                return block, _blocks.decode(codec, block.data, block.rows, there)
+                return block, _blocks.decode(codec, block.data, block.rows, there, rest, block.first_row)
             except MalformedError:
                 return block, None
 

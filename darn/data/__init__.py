@@ -34,10 +34,12 @@ from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
 from darn.data._schema import UNSEEN as UNSEEN
 from darn.data._schema import Schema as Schema
+from darn.data._schema import encoded as encoded
 from darn.data._schema import is_missing as is_missing
 from darn.data._sheet import sheet as sheet
 from darn.data._sheet import square_shape as square_shape
 from darn.data._source import open_source as open_source
+from darn.data._source import own_schema as own_schema
 from darn.data._store import data_dir as data_dir
 from darn.data._table import Table as Table
 from darn.data._table import is_table as is_table

@@ -13,6 +13,7 @@ import numpy as np
 
 from darn.data._labels import plain
 from darn.data._part import AbstractPart, Refused, Test, ValuePart, allowed_values
+from darn.symbols import Coder
 
 ONE_HOT = 64  # the most values that may have a unit each; more are numbered in binary
 
@@ -71,6 +72,20 @@ class AbstractColumn(abc.ABC):
     def log_density(self, words: np.ndarray, values: np.ndarray) -> np.ndarray:
         """log p(text | value), nats."""
         return np.zeros(len(words))
+
+    # What `darn compress` needs: a text is given by its value and a whole number, its place among the value's texts.
+
+    def places_of(self, words: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The place of each text, or of another text of its value where it has none."""
+        return np.zeros(len(words), np.int64)
+
+    def code(self, coder: Coder, values: np.ndarray, place: np.ndarray | None = None) -> np.ndarray:
+        """Writes places, or reads them if `place` is None, under p(text | value), and returns them."""
+        return np.zeros(len(values), np.int64)
+
+    @abc.abstractmethod
+    def written(self, values: np.ndarray, place: np.ndarray) -> list[str]:
+        """The texts of these values at these places."""
 
     def nearest(self, word: str) -> str | None:
         """The known text that is most like an unknown one; None if there is none."""
@@ -167,6 +182,9 @@ class Category(AbstractColumn):
         return loose | {v: i for i, v in enumerate(self.values)}
 
     def draw(self, values, rng):
+        return self.written(values, values)
+
+    def written(self, values, place):
         return [self.values[i] for i in values.tolist()]
 
     def value_names(self):
@@ -218,6 +236,9 @@ class Aside(AbstractColumn):
         if self.numbered is None:
             return [""] * len(values)
         return [str(self.numbered + i) for i in range(len(values))]
+
+    def written(self, values, place):
+        return [""] * len(values)
 
     def value_names(self):
         return ("",)

@@ -17,7 +17,7 @@ from darn.data._labels import column_index
 from darn.data._layout import Layout
 from darn.data._number import is_number
 from darn.data._raw import WHOLE, Part, Raw, RawParts, division
-from darn.data._schema import UNSEEN, Schema, check_unique
+from darn.data._schema import UNSEEN, Schema, check_unique, encoded
 from darn.data._table import PARQUET, Table, open_table_parts, parse_table
 from darn.data._text_table import TextTable, open_text_parts
 from darn.errors import DarnError
@@ -107,12 +107,12 @@ def _word_parts(path: Path, what: str, labels, columns: Columns) -> RawParts | N
     table = open_table_parts(path, what, columns.delimiter)
     plain = not columns.takes_words and labels is None
 
-    def read() -> Iterator[Part]:
-        for part in table.read(numbers=plain):
-            if isinstance(part, np.ndarray):
-                yield Part(part)
-            else:
-                yield _words(part, path, what, labels, columns, scored=True).parts[WHOLE]
+    def part_of(part: Table | np.ndarray) -> Part:
+        if isinstance(part, np.ndarray):
+            return Part(part)
+        return _words(part, path, what, labels, columns, scored=True).parts[WHOLE]
+
+    read = lambda: encoded(table.read(numbers=plain), part_of)  # noqa: E731
 
     rows = table.count()
     first = next(read(), None) if rows else None

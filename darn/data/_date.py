@@ -55,6 +55,15 @@ class Date(AbstractColumn):
         steps = allowed_steps(place, tests, f"a date like {self.value_names()[0].split('..')[0]}")
         return DatePart(self, NumberPart(self.seconds, steps, all(t.keeps_missing for t in tests)))
 
+    def places_of(self, words, values):
+        return self.seconds.places_of(self.numbers(words), values)
+
+    def code(self, coder, values, place=None):
+        return self.seconds.code(coder, values, place)
+
+    def written(self, values, place):
+        return [self._text(w) for w in self.seconds.texts(place)]
+
     def value_names(self):
         return ["..".join(map(self._text, name.split(".."))) for name in self.seconds.value_names()]
 

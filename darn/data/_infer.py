@@ -93,7 +93,7 @@ class _Found:
     def column(self, kind: str) -> AbstractColumn:
         """The column, of this kind or the one that its texts suggest."""
         why = "as asked"
-        if kind == "auto":
+        if kind == "auto" or (not self.known and kind in ("category", "ordered", "boolean")):  # of no value at all
             kind, why = self.recognised()
         return getattr(self, f"_{kind}")(why)
 

@@ -18,30 +18,38 @@ from darn.errors import DarnError, FormatError
 from darn.jsonable import decode
 
 IMAGES = (".png", ".pbm")  # formats that can be restored without loss
+MOST_BLANKS = 100  # around a number: they are written in every row
 _ARRAYS = {np.dtype(order + np.dtype(kind).str[1:]).str for kind in "?bhilqBHILQefdg" for order in "<>"}
 
 
 @dataclass(frozen=True)
 class TableNotes:
-    """Of a text table; see `darn.data._table_notes`."""
+    """Of a text table; see `darn.data._table_notes` and, for a table of words and numbers, `darn.data._cells`."""
 
     layout: Layout = field(default_factory=Layout)
     texts: dict[str, dict[str, str]] = field(default_factory=dict)  # by column: the text of a value
+    around: dict[str, tuple[str, str]] = field(default_factory=dict)  # by column: blanks before and after a number
     lines: dict[str, str] = field(default_factory=dict)  # by row: its text
     tail: str = ""
     columns: tuple[str, ...] | None = None
+    schema: str | None = None  # identifies the schema of the model
+    inside: list[Any] | None = None  # this schema, if the model is inside the file
 
     def fits(self, rows: int, n: int, schema: Schema | None) -> bool:
         """Whether the notes can be of this many rows of a model."""
-        width = n if schema is None else len(schema.names)
+        names = self.columns or ()
+        width = n if schema is None else len(names)
         texts = (self.tail, *self.lines.values(), *(t for column in self.texts.values() for t in column.values()))
         return (
             self.layout.is_plausible(width)
             and all(map(_is_text, texts))
             and all(_is_below(j, width) for j in self.texts)
             and all(_is_below(i, rows) for i in self.lines)
+            and all(_is_below(j, width) and _is_blank(*pair) for j, pair in self.around.items())
             and (self.columns is None) == (schema is None)
-            and (schema is None or sorted(self.columns or ()) == sorted(schema.names))
+            and len(set(names)) == len(names)
+            and (schema is None or (set(schema.modelled) <= set(names) and not self.lines))
+            and (schema is None or sum(schema.sizes) == n)
         )
 
 
@@ -108,6 +116,10 @@ def _is_name(name: str) -> bool:
 
 def _is_text(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)  # half a character cannot be written
+
+
+def _is_blank(before: str, after: str) -> bool:
+    return not (before + after).strip() and len(before) + len(after) <= MOST_BLANKS
 
 
 def _is_below(number: str, most: int) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 
 from darn.data._column import AbstractColumn, fitting_code
 from darn.data._part import allowed_steps, exact_number
+from darn.data._place import FARTHEST, Places
 from darn.data._within import NumberPart
 from darn.data._within import weighted as _weighted
 
@@ -89,6 +90,7 @@ class Number(AbstractColumn):
             and _rises(places)
             and min(self.counts) > 0
             and all(rows > 0 for _, rows in self.common)
+            and max(-self.starts[0], self.ends[-1]) <= FARTHEST
             and self.step > 0
             and 0 <= self.digits[0] <= self.digits[1] <= MOST_DIGITS
             and abs(self.decimals) <= MOST_DIGITS
@@ -115,27 +117,43 @@ class Number(AbstractColumn):
         exact = exact_number(word)
         return None if exact is None else (exact * Fraction(10) ** self.decimals - self.offset) / self.step
 
+    def places_of(self, words, values):
+        i, own = self.steps(words), self.places.starts[self.places.cells[values]]
+        fits = np.abs(np.nan_to_num(i, nan=np.inf)) <= FARTHEST
+        i = np.where(fits, np.nan_to_num(i), own).astype(np.int64)
+        return np.where(self._pieces.owner[self.places.find(i)] == values, i, own)
+
+    def code(self, coder, values, place=None):
+        return self.places.code(coder, values, place)
+
+    @cached_property
+    def places(self) -> Places:
+        return Places(self)
+
+    def written(self, values, place):
+        return self.texts(place)
+
     def texts(self, i: np.ndarray) -> list[str]:
-        """The numbers as texts, with as many digits as in the table."""
-        fewest, most = self.digits
+        """The numbers as texts, with as many digits as in the table; in whole numbers, so the same everywhere."""
+        decimals, fewest = max(self.decimals, 0), self.digits[0]
+        scale, larger = 10**decimals, 10 ** max(-self.decimals, 0)
         out = []
-        for v in ((self.offset + self.step * i) / 10.0**self.decimals).tolist():
-            text = f"{v:.{most}f}"
-            if most > fewest:
-                whole, _, part = text.partition(".")
-                part = part.rstrip("0").ljust(fewest, "0")
-                text = f"{whole}.{part}" if part else whole
-            out.append(text.removeprefix("-") if not text.strip("-0.") else text)
+        for v in i.tolist():
+            k = (self.offset + self.step * int(v)) * larger
+            whole, part = divmod(abs(k), scale)
+            digits = str(part).rjust(decimals, "0").rstrip("0").ljust(fewest, "0") if decimals or fewest else ""
+            sign = "-" if k < 0 else ""
+            out.append(f"{sign}{whole}.{digits}" if digits else f"{sign}{whole}")
         return out
 
     def value_names(self):
         last = [*(c - 1 for c in self.cells[1:]), -1]
         steps = [self.starts[c] for c in self.cells], [self.ends[c] for c in last]
-        lo, hi = (self.texts(np.array(v, float)) for v in steps)
+        lo, hi = (self.texts(np.array(v)) for v in steps)
         return [a if a == b else f"{a}..{b}" for a, b in zip(lo, hi)]
 
     def describe(self):
-        lo, hi = self.texts(np.array([self.starts[0], self.ends[-1]], float))
+        lo, hi = self.texts(np.array([self.starts[0], self.ends[-1]]))
         what = "whole number" if self.decimals <= 0 else "real number"
         alone = sum(".." not in name for name in self.value_names())
         cells = f"{self.n} cells" + (f", {alone} of them single numbers" if alone else "")

@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from darn.data import _text_table
+from darn.data._cells import CellCode, digest
 from darn.data._notes import IMAGES, Notes, read_notes
 from darn.data._schema import Schema
 from darn.data._table_notes import table_text
@@ -21,10 +23,10 @@ from darn.data._write import open_table, open_visible
 from darn.errors import DarnError
 from darn.files import atomic, check_target, open_output
 
-Blocks = Iterator[tuple[int, np.ndarray]]  # (number of the first row, rows)
+Blocks = Iterator[tuple[int, Any]]  # (number of the first row, bits, or the `Cells` of a table)
 
 
-def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | None = None) -> None:
+def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | None = None) -> CellCode | None:
     """Refuses notes or an output name that do not fit the rows, before any work is done.
 
     Args:
@@ -33,6 +35,9 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
         rows: in the file.
         n: units of a row.
         schema: of the model, if it is over a table.
+
+    Returns:
+        What reads the cells of a table of words and numbers; None for other rows.
     """
     found = read_notes(notes)
     of_words = found.table is not None and found.table.columns is not None
@@ -40,6 +45,8 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
         raise DarnError("the file holds a table, but the model is not over one: use the model it was compressed with")
     if not found.fits(rows, n, schema):
         raise DarnError("the file's notes on its images, array or table do not fit its rows: it is not genuine")
+    if of_words and found.table is not None and schema is not None and found.table.schema != digest(schema):
+        raise DarnError("the file was compressed with a model of another table: use that model")
     tables = _text_table.SUFFIXES if found.table is not None else (".csv",)
     endings = IMAGES if found.single else tables if of_words else (".npy", *tables)
     if found.images and not found.single:
@@ -47,12 +54,16 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
             raise DarnError("the file holds a folder of images, which cannot be written to a pipe: name a folder")
         if os.path.exists(path) and not os.path.isdir(path):
             raise DarnError(f"the file holds a folder of images, but {path} is a file: name a folder")
-        return
-    if path == "-":
-        return
-    if Path(path).suffix.lower() not in endings:
-        raise DarnError(f"{path}: the suffix chooses the format, so it must be {' or '.join(endings)}")
-    check_target(path)
+        return None
+    if path != "-":
+        if Path(path).suffix.lower() not in endings:
+            raise DarnError(f"{path}: the suffix chooses the format, so it must be {' or '.join(endings)}")
+        check_target(path)
+    if not of_words:
+        return None
+    assert found.table is not None
+    assert schema is not None
+    return CellCode(schema, found.table)
 
 
 def restore(
@@ -62,7 +73,6 @@ def restore(
     n: int,
     notes: dict,
     columns: list[str] | None,
-    schema: Schema | None = None,
 ) -> None:
     """Writes rows in their original form: images as images, a table as its text, other rows as .npy or .csv.
 
@@ -73,12 +83,11 @@ def restore(
         n: units of a row.
         notes: of the compressed file, checked by `check_restore`.
         columns: names of the units, for a .csv of rows that were not a table.
-        schema: of the model, if it is over a table.
     """
     found, parts = read_notes(notes), (x for _, x in blocks)
     if found.table is not None and not path.lower().endswith(".npy"):
         with open_output(path) as f:
-            for text in table_text(found.table, blocks, schema):
+            for text in table_text(found.table, blocks):
                 f.write(text)
     elif found.single:
         assert found.tile is not None

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from darn.data._cells import CellCode
 from darn.data._rows import Rows
+from darn.data._table import Table
 
 PART = 1 << 22  # bits of a part of rows in memory
 
@@ -21,6 +23,9 @@ class RowSource:
     read: Callable[[], Iterator[Rows]]  # all rows in order, in parts of a few megabytes; can be called again
     notes: dict = field(default_factory=dict)  # what compression needs to restore the rows in their original form
     about: str = ""  # how the file was read, if that had to be detected
+    # Of a table of words and numbers, to compress it: what codes its cells, and its rows as blocks of (bits, cells).
+    cells: CellCode | None = None
+    blocks: Callable[[], Iterator[tuple[np.ndarray, Table]]] | None = None
 
     def parts(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """(x, context) of consecutive rows, as the functions of a model take them."""

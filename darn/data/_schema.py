@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,40 @@ from darn.errors import DarnError, FormatError, printable
 from darn.jsonable import decode, shown
 
 UNSEEN = ("error", "missing", "nearest")  # what a text that no training row had may count as
+MOST_UNSEEN = 1000  # such texts of a column that are counted
+T, E = TypeVar("T"), TypeVar("E")
 _KINDS: dict[str, type] = {c.kind: c for c in (Category, Number, Date, Aside)}
+
+
+class UnseenError(DarnError):
+    """Columns of a table have values that did not occur in the training data: `strange` are some of each."""
+
+    def __init__(self, what: str, strange: dict[str, list[str]], unseen: str):
+        super().__init__(_refusal(what, strange, unseen))
+        self.what, self.strange, self.unseen = what, strange, unseen
+
+    def and_in(self, parts: Iterator[Any], encode: Callable[[Any], Any]) -> UnseenError:
+        """The error for this part of a table and all others."""
+        found = {name: dict.fromkeys(words) for name, words in self.strange.items()}
+        for part in parts:
+            try:
+                encode(part)
+            except UnseenError as e:
+                for name, words in e.strange.items():
+                    have = found.setdefault(name, {})
+                    have |= dict.fromkeys(words[: MOST_UNSEEN - len(have)])
+        return UnseenError(self.what, {name: list(words) for name, words in found.items()}, self.unseen)
+
+
+def encoded(parts: Iterable[T], encode: Callable[[T], E]) -> Iterator[E]:
+    """`encode` of every part of a table; where it meets unseen values, the error names those of all parts."""
+    parts = iter(parts)
+    for part in parts:
+        try:
+            found = encode(part)
+        except UnseenError as e:
+            raise e.and_in(parts, encode) from None
+        yield found
 
 
 class Encoded(NamedTuple):
@@ -106,9 +139,19 @@ class Schema:
             if wrong:
                 strange[c.name] = wrong
         if strange:
-            raise DarnError(_refusal(what, strange, unseen))
+            raise UnseenError(what, strange, unseen)
         bits, unknown, log_density = zip(*parts)
         return Encoded(np.concatenate(bits, 1), np.concatenate(unknown, 1), np.sum(log_density, axis=0))
+
+    def log_densities(self, names: Sequence[str], cells: np.ndarray) -> np.ndarray:
+        """(N, columns): log p(cell | its bits) of rows that `encode` takes, nats."""
+        out = np.zeros((len(cells), len(self.columns)))
+        for j, c in enumerate(self.columns):
+            if c.name in names:
+                words = stripped(cells[:, list(names).index(c.name)])
+                given = words != ""
+                out[given, j] = c.log_density(words[given], c.find(words[given]))
+        return out
 
     def decode(
         self, bits: np.ndarray, seed: int = 0, parts: Mapping[int, AbstractPart] | None = None
@@ -171,7 +214,7 @@ def _encode(c: AbstractColumn, words: np.ndarray, unseen: str, holes: bool):
     blank = gone & holes
     wrong = strange | (gone & ~blank & (not c.optional))
     if wrong.any():
-        return None, list(dict.fromkeys(words[wrong].tolist()))
+        return None, list(dict.fromkeys(words[wrong].tolist()))[:MOST_UNSEEN]
     log_density = np.zeros(len(words))
     log_density[~gone] = c.log_density(words[~gone], values[~gone])
     bits, unknown = c.to_bits(np.where(blank & (not c.optional), 0, values)), np.zeros((len(words), c.size), bool)
@@ -183,8 +226,9 @@ def _refusal(what: str, strange: dict[str, list[str]], unseen: str) -> str:
     """One sentence for all columns and texts that no training row had."""
 
     def said(name, words):
-        shown = ", ".join(repr(w) if w else "a missing value" for w in words[:5])
-        return f"{shown}{f' and {len(words) - 5} more' * (len(words) > 5)} in column {name!r}"
+        shown = ", ".join(repr(w[:40]) if w else "a missing value" for w in words[:5])
+        more = f" and {'at least ' * (len(words) >= MOST_UNSEEN)}{len(words) - 5:,} more" if len(words) > 5 else ""
+        return f"{shown}{more} in column {name[:40]!r}"
 
     listed = [said(name, words) for name, words in strange.items()]
     more = f"; and in {len(listed) - 8} more columns" if len(listed) > 8 else ""

@@ -16,13 +16,16 @@ import numpy as np
 
 from darn.data import _images
 from darn.data._arrays import map_array, read_stored, stored
+from darn.data._cells import CellCode, cell_notes
 from darn.data._check import check_bits, check_width, matrix
+from darn.data._infer import infer
+from darn.data._labels import plain
 from darn.data._load import names, open_rows
-from darn.data._notes import IMAGES
+from darn.data._notes import IMAGES, TableNotes, read_notes
 from darn.data._row_source import RowSource
 from darn.data._rows import Rows, pack
-from darn.data._schema import Schema
-from darn.data._table import PARQUET, Table, is_table, open_table_parts
+from darn.data._schema import Schema, check_unique
+from darn.data._table import PARQUET, Table, is_table, open_table_parts, read_table
 from darn.data._table_notes import BITS, pack_notes, table_notes
 from darn.data._text_table import open_text_parts
 from darn.data._tiles import cut, n_tiles
@@ -71,6 +74,17 @@ def open_source(
     return open_rows(path, n=n, split=split)
 
 
+def own_schema(path: str, delimiter: str | None = None) -> Schema | None:
+    """The schema of a table by its own rows; None for a table of 0 and 1, and for what is no table."""
+    if path in names() or not is_table(path) or not Path(path).is_file():
+        return None
+    table = read_table(path, delimiter=delimiter)
+    if all(plain(cell) in BITS for cell in set(table.cells.ravel().tolist())):
+        return None
+    check_unique(table.names, path)
+    return infer(table.names, table.cells, None, path)
+
+
 def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | None) -> RowSource:
     """A table that is restored byte for byte. It is read twice more than other files, for its notes."""
     what = str(path)
@@ -114,28 +128,13 @@ def _bit_words(table: Table) -> list[list[str]]:
 
 
 def _words(path: Path, schema: Schema, delimiter: str | None) -> RowSource:
-    what, lossy = str(path), [c.name for c in schema.columns if not c.exact]
-    if lossy:
-        raise DarnError(
-            f"the model does not determine the numbers, dates or texts in column {', '.join(map(repr, lossy))}, so "
-            "they could not be restored: train a model in which each is a category, or leave them out of the table "
-            f"(drop = {lossy[0]!r} in training)"
-        )
+    what = str(path)
     table = open_table_parts(path, what, delimiter)
-    wanted = set(schema.names)
-    if strange := [name for name in table.names if name not in wanted]:
-        raise DarnError(f"{what} has a column {strange[0]!r}, which the model was not trained with: leave it out")
-    encoded = lambda t: schema.encode(t.names, t.cells, what).bits  # noqa: E731
-
-    def words(t: Table) -> list:
-        x = encoded(t)
-        known = dict(zip(schema.names, zip(*schema.decode(x)))) if len(x) else dict.fromkeys(schema.names, ())
-        return [known[name] for name in t.names]
-
-    notes = table_notes(lambda: ((t, words(t)) for t in table.read()), table.layout) | {"columns": list(table.names)}
-    n = len(schema.units)
-    read = lambda: (Rows(pack(encoded(t)), n) for t in table.read() if len(t))  # noqa: E731
-    return RowSource(table.count(), n, read, {"table": notes}, f"cells {table.layout.described}")
+    notes = cell_notes(schema, table.read(), table.names, what) | {"layout": table.layout.to_json()}
+    code = CellCode(schema, read_notes({"table": notes}).table or TableNotes())
+    n, blocks = len(schema.units), lambda: code.blocks(table.read())
+    read = lambda: (Rows(pack(x), n) for x, _ in blocks())  # noqa: E731
+    return RowSource(table.count(), n, read, {"table": notes}, f"cells {table.layout.described}", code, blocks)
 
 
 def _from_stdin(n: int | None, shape, split, schema, delimiter) -> RowSource:

@@ -1,23 +1,24 @@
-"""What a compressed table needs besides its bits to be restored byte for byte.
+"""What a compressed table of bits needs besides these to be restored byte for byte.
 
-A model codes the value of a cell, but the file may write it in different ways ('?' for a missing value, 1.0 for 1,
-surrounding blanks). Notes hold the usual text of every value of a column, and the whole line if a row differs from it.
+A model codes the bit of a cell, but the file may write it in different ways (1.0 for 1, surrounding blanks). Notes hold
+the usual text of both bits of a column, and the whole line if a row differs from it. For tables of words and numbers,
+see `darn.data._cells`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
+from darn.data._cells import STEP, Cells
 from darn.data._layout import Layout
 from darn.data._notes import TableNotes
-from darn.data._schema import Schema
 from darn.data._table import Table
 
 BITS = ("0", "1")
-STEP = 4096  # rows written at once
 
 
 def table_notes(read: Callable[[], Iterator[tuple[Table, Sequence[Sequence[str]]]]], layout: Layout) -> dict:
@@ -49,28 +50,26 @@ def pack_notes(layout: Layout, texts: dict, lines: dict[str, str], tail: str) ->
     return {k: v for k, v in {"layout": layout.to_json(), "texts": texts, "lines": lines, "tail": tail}.items() if v}
 
 
-def table_text(notes: TableNotes, blocks: Iterator[tuple[int, np.ndarray]], schema: Schema | None) -> Iterator[bytes]:
+def table_text(notes: TableNotes, blocks: Iterator[tuple[int, Any]]) -> Iterator[bytes]:
     """The bytes of the file, part by part.
 
     Args:
-        notes: as `table_notes` made them.
-        blocks: (number of the first row, bits) of consecutive rows.
-        schema: of the model; None if its units are the columns.
+        notes: as `table_notes` or `darn.data._cells.cell_notes` made them.
+        blocks: (number of the first row, bits or cells) of consecutive rows.
     """
     layout = notes.layout
     yield (b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode()
-    for first, x in blocks:
-        for start in range(0, len(x), STEP):
-            yield from _lines(notes, first + start, x[start : start + STEP], schema)
+    for first, rows in blocks:
+        if isinstance(rows, Cells):
+            yield from (line.encode() for line in rows.lines())
+            continue
+        for start in range(0, len(rows), STEP):
+            yield from _lines(notes, first + start, rows[start : start + STEP])
     yield notes.tail.encode()
 
 
-def _lines(notes: TableNotes, first: int, x: np.ndarray, schema: Schema | None) -> Iterator[bytes]:
-    if schema is None:
-        columns = [[BITS[b] for b in column] for column in x.T.tolist()]
-    else:
-        found = dict(zip(schema.names, zip(*schema.decode(x))))
-        columns = [list(found[name]) for name in notes.columns or ()]
+def _lines(notes: TableNotes, first: int, x: np.ndarray) -> Iterator[bytes]:
+    columns = [[BITS[b] for b in column] for column in x.T.tolist()]
     for j, known in notes.texts.items():
         columns[int(j)] = [known.get(w, w) for w in columns[int(j)]]
     # Line by line: a text may be long, and stand in every row.

@@ -1,6 +1,7 @@
 """-log p(x): exactly by enumerating the code, or by importance sampling, Eq. (16); streaming, per row."""
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -57,6 +58,7 @@ def evaluate(
     x,
     *,
     context=None,
+    log_density=None,
     precision: float = PRECISION,
     n_samples: int | None = None,
     repeats: int = 10,
@@ -71,6 +73,7 @@ def evaluate(
         model: any stack.
         x: (N, n_x) of 0 and 1, or of intensities if the visible layer is factorial.
         context: (N, n_context), for a model that was trained with one.
+        log_density: (N,), the density of a table's numbers within their cells, which is added to log p.
         precision: half-width of the 95% interval of -log p, nats; every row gets the samples it needs.
         n_samples: importance samples per row, instead of a precision.
         repeats: how often an estimate with `n_samples` is repeated, for its interval.
@@ -82,11 +85,30 @@ def evaluate(
     Returns:
         -log p and bound, by row and on average.
     """
-    options = {"context": context, "rows_at_once": rows_at_once, "progress": progress}
+    options = {"context": context, "log_density": log_density, "rows_at_once": rows_at_once, "progress": progress}
     with using(devices):
         if method_for(model) == "exact":
             return exact(model, x, **options)
         return importance(model, x, precision=precision, n_samples=n_samples, repeats=repeats, seed=seed, **options)
+
+
+def row_by_row(model: Stack, x, *, precision: float = PRECISION, n_samples: int | None = None) -> np.ndarray:
+    """log p of rows where each depends only on the row, not on its place or on the other rows.
+
+    Args:
+        model: a stack without context.
+        x: (N, n_x) of 0 and 1.
+        precision: the most variance of a row's estimate, if its log p cannot be computed exactly.
+        n_samples: importance samples per row, instead of a precision.
+
+    Returns:
+        (N,), nats.
+    """
+    if method_for(model) == "exact":
+        return exact(model, x).log_p
+    own = np.array([zlib.crc32(r.tobytes()) for r in np.packbits(np.asarray(x, np.uint8), axis=1)], np.uint32)
+    options = {"precision": precision, "among": math.inf, "n_samples": n_samples, "repeats": 1}
+    return importance(model, x, numbers=own, **options).log_p
 
 
 def score_parts(
@@ -176,7 +198,9 @@ def _accumulate(sums, log_p, log_q):
     return new, total, bound + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=1)
 
 
-def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, progress=None) -> Likelihood:
+def exact(
+    model: Stack, x, *, context=None, log_density=None, rows_at_once: int | None = None, progress=None
+) -> Likelihood:
     """-log p(x) = -log sum_h p(x,h) and the expected bound, by enumerating the codes.
 
     Memory is bounded by one table of rows by codes, however large 2^n_h is.
@@ -185,6 +209,7 @@ def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, pro
         model: a stack with at most 30 stochastic units.
         x: (N, n_x) of 0 and 1, or of intensities if the visible layer is factorial.
         context: (N, n_context), for a model that was trained with one.
+        log_density: (N,), the density of a table's numbers within their cells, which is added to log p.
         rows_at_once: the most rows in a table; None chooses a fast size.
         progress: called with the number of rows done after each table.
 
@@ -192,7 +217,8 @@ def exact(model: Stack, x, *, context=None, rows_at_once: int | None = None, pro
         -log p and bound, by row and on average.
     """
     _checked(model, x)
-    return _whole(_exact_parts(model, [(x, context, None)], len(x), rows_at_once, progress), Running("exact"))
+    found = _exact_parts(model, [(x, context, log_density)], len(x), rows_at_once, progress)
+    return _whole(found, Running("exact"))
 
 
 def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None, progress) -> Iterator[Scores]:
@@ -263,6 +289,7 @@ def importance(
     x,
     *,
     context=None,
+    log_density=None,
     precision: float = PRECISION,
     among: float | int | None = None,
     n_samples: int | None = None,
@@ -286,6 +313,7 @@ def importance(
         model: any stack.
         x: (N, n_x), as for `exact`.
         context: (N, n_context), for a model that was trained with one.
+        log_density: (N,), the density of a table's numbers within their cells, which is added to log p.
         precision: half-width of the 95% interval of the mean -log p, nats, and the most variance of a row.
         among: the number of rows that the mean is over; None means N, infinity that rows do not depend on their number.
         n_samples: S, instead of a precision.
@@ -299,7 +327,7 @@ def importance(
         -log p and bound, by row and on average.
     """
     _checked(model, x)
-    parts = [(x, context, numbers, None)]
+    parts = [(x, context, numbers, log_density)]
     if n_samples is None:
         found = _settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
     else:

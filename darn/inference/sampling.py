@@ -1,5 +1,6 @@
 """Exact, independent samples by ancestral sampling; codes and reconstructions."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 
 from darn.batching import chunks, join, map_rows, row_keys, rows_within, stream_rows
 from darn.devices import Devices, everywhere, using
+from darn.errors import InputError
 from darn.model import Stack
 
 CHUNK = 1000  # rows drawn in one program
@@ -78,6 +80,12 @@ def sample(
     Returns:
         The rows and their hidden layers.
     """
+    size, memory = n * (model.n_x + sum(model.n_h)), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise InputError(
+            f"{n:,} rows of this model take {size >> 30:,} GiB, and this machine has {memory >> 30:,} GiB of memory: "
+            "draw fewer, or part by part (`sample_parts`)"
+        )
     given = [(tuple(h), context)] if h or context is not None else None
     with using(devices):
         return join(list(sample_parts(model, n, given, seed=seed, log_joint=log_joint, chunk=chunk)))

@@ -1,6 +1,7 @@
 """What the report page shows of a run, as arrays: a model and its rows in, plain numbers out."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -57,13 +58,16 @@ def scored(
     index = np.unique(np.linspace(0, len(rows) - 1, min(limit, len(rows))).round().astype(int))
     chosen = rows.take(index)
     x, context = chosen.unpack(), chosen.context
-    options = {"context": context, "progress": None if progress is None else progress.update}
+    options: dict[str, Any] = {"context": context, "log_density": chosen.log_density}
+    options["progress"] = None if progress is None else progress.update
     if progress is not None:
         repeated = n_samples is not None and likelihood.method_for(run.model) == "importance"
         progress.total = (progress.total or 0) + len(x) * (repeats if repeated else 1)
     options |= {"n_samples": n_samples, "repeats": repeats, "precision": precision, "seed": seed}
     found = likelihood.evaluate(run.model, x, **options)
     x_given_h, h = lengths(run.model, x, context, seed=seed)
+    if chosen.log_density is not None:
+        x_given_h = x_given_h - chosen.log_density
     return Scored(run, split, len(rows), index, x, context, found, x_given_h, h, history(run))
 
 

@@ -53,7 +53,7 @@ def render(s, target: str | None = None) -> tuple[str, dict]:
     run, view, about = s.run, View(s.run), About(s.run)
     document = Document(title_of(run), "darn report", lede(run))
     train = run.rows(split="train")
-    independent = independent_nll(train, s.x)
+    independent = independent_nll(train, s.x) - (s.found.log_density or 0.0)
     drawn = _measure.draws(s)
     _scores.headline(document, s, about, independent)
     _scores.likelihood_section(document, s, about, independent)

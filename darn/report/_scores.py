@@ -19,7 +19,9 @@ def headline(d: Document, s, about: About, independent: float) -> None:
     d.tiles.append(Tile("−log p, mean over rows", f"{f.nll:.2f}", "nats", how))
     if deep:
         d.tiles.append(Tile("bound", f"{f.bound:.2f}", "nats", f"{f.bound - f.nll:.2f} above −log p"))
-    d.tiles.append(Tile("ideal code length", f"{f.nll / LN2:.1f}", "bits per row", f"{s.run.model.n_x:,} uncompressed"))
+    if f.log_density is None:  # a density is no length
+        bits = f"{s.run.model.n_x:,} uncompressed"
+        d.tiles.append(Tile("ideal code length", f"{f.nll / LN2:.1f}", "bits per row", bits))
     if about.paper_nll is not None and s.split == "test":
         bound = f", bound {about.paper_bound:.2f}" if about.paper_bound else ""
         d.tiles.append(Tile("the paper", f"{about.paper_nll:.2f}", "nats", f"all test rows{bound}"))
@@ -46,6 +48,11 @@ def likelihood_section(d: Document, s, about: About, independent: float) -> None
     if not whole and about.paper_nll is not None and s.split == "test":
         text += " The paper's figure is of all test rows."
     text += f" Independent columns, the baseline that any model should beat, take {independent:.2f} nats."
+    if f.log_density is not None:
+        text += (
+            f" Every figure has {-f.log_density:.2f} nats of densities of numbers within their cells; the choice of "
+            f"cells and categories is {f.nll + f.log_density:.2f} nats, and all that learning curves show."
+        )
     said = "; ".join(f"{row['name']} {row['value']:.2f} nats" for row in dots)
     d.section(
         "likelihood",
@@ -181,9 +188,10 @@ def _blame(s, costs, order, total) -> list | None:
     table = read_split(s.run, s.split)
     owner = np.repeat(np.arange(len(schema.names)), schema.sizes)
     each = costs @ (owner[:, None] == np.arange(len(schema.names))[None])  # of a column's units
+    each[order] -= schema.log_densities(table.names, table.cells[s.index[order]])
     rows = []
     for i in order:
-        worst = [j for j in np.argsort(-each[i])[:3] if each[i, j] > 0]
+        worst = [j for j in np.argsort(-each[i])[:3] if each[i, j] > 0 or schema.sizes[j]]
         cells = dict(zip(table.names, table.cells[s.index[i]]))
         named = [(text_of(n), text_of(cells[n]) or "(missing)", each[i, j]) for j in worst for n in [schema.names[j]]]
         said = [f"{name} = {cell} ({nats:.1f})" for name, cell, nats in named]

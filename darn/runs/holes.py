@@ -14,6 +14,7 @@ from darn.data import (
     AbstractPart,
     Layout,
     Table,
+    encoded,
     every_kth,
     is_missing,
     is_table,
@@ -212,7 +213,7 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: 
         return HoleSource(shape[0], lambda: (Holes(x, gone(x)) for x in arrays()))
     found = open_table_parts(path, path, delimiter)
     rows = -(-found.count() // every)
-    parts = lambda: (_of_table(run, t, path, unseen) for t in every_kth(found.read(), every))  # noqa: E731
+    parts = lambda: encoded(every_kth(found.read(), every), lambda t: _of_table(run, t, path, unseen))  # noqa: E731
     return HoleSource(rows, parts, found.layout)
 
 

@@ -9,14 +9,15 @@ import bz2
 import lzma
 import math
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 
+from darn import codec
 from darn.codec import MAX_MODEL, MalformedError, Reader, varint
 from darn.config import Architecture, Training
 from darn.data import Rows
@@ -33,12 +34,6 @@ SCORED = 500  # rows to compare the grids on
 STEPS = 4000  # of training, for each candidate
 GRIDS = (1, 2, 3, 4, 5, 6, 8)  # weights as multiples of 2^-k
 _INTEGERS = ("<i1", "<i2", "<i4")  # the types that weights are stored as
-# (compress, a stream that decompresses at most a given number of bytes)
-_PACKERS = (
-    (zlib.compress, zlib.decompressobj),
-    (bz2.compress, bz2.BZ2Decompressor),
-    (lzma.compress, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MODEL)),
-)
 
 
 class TwoPart(NamedTuple):
@@ -82,12 +77,15 @@ def sample_of(parts: Iterable[np.ndarray], rows: int, n: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def train_for(some: np.ndarray, rows: int, *, seed: int = 0, progress: bool = False) -> TwoPart:
+def train_for(
+    some: np.ndarray, rows: int, *, groups: Sequence[Any] | None = None, seed: int = 0, progress: bool = False
+) -> TwoPart:
     """Finds the model that makes the file of some rows shortest, including the model itself.
 
     Args:
         some: (M, n) of 0 and 1, the rows to train on.
         rows: in the file.
+        groups: of units that spell one value each, if they are those of a table (`darn.data.Schema.groups`).
         seed: of training.
         progress: whether to show a progress bar.
 
@@ -97,11 +95,12 @@ def train_for(some: np.ndarray, rows: int, *, seed: int = 0, progress: bool = Fa
     n = some.shape[1]
     best, tried = None, {}
     for name, arch in candidates(n).items():
-        make = partial(build, arch, n, mean=_mean(some, n), key=jax.random.key(seed))
-        counted = arch.n_h or arch.visible != "factorial"  # independent columns are learned by counting
-        if counted and 2 * _weights(make) > rows * n:
+        make = partial(build, arch, n, mean=_mean(some, n), groups=groups, key=jax.random.key(seed))
+        alone = not arch.n_h and arch.visible == "factorial"
+        if not alone and 2 * _weights(make) > rows * n:
             continue  # it could not pay off even at two bits per weight
-        model = _trained(make(), some, seed, progress) if counted else make()
+        # Independent columns are learned by counting, unless units depend on the others of their group.
+        model = make() if alone and groups is None else _trained(make(), some, seed, progress)
         for k, (rounded, inside) in ((k, _rounded(model, k)) for k in GRIDS):
             size = len(inside) + _bits(rounded, some, seed) * rows / 8
             tried[name] = min(tried.get(name, round(size)), round(size))
@@ -154,8 +153,8 @@ def _rounded(model: Stack, k: int) -> tuple[Stack, bytes]:
     body = varint(len(text)) + text + bytes(head) + body
     if len(body) > MAX_MODEL:
         raise DarnError(f"a model inside a compressed file may have at most {MAX_MODEL} bytes, not {len(body)}")
-    tag, packed = min(((i, pack(body)) for i, (pack, _) in enumerate(_PACKERS)), key=lambda v: len(v[1]))
-    return unpack(bytes([tag]) + packed), bytes([tag]) + packed
+    packed = codec.pack(body)
+    return unpack(packed), packed
 
 
 def unpack(inside: bytes) -> Stack:
@@ -171,7 +170,7 @@ def unpack(inside: bytes) -> Stack:
         FormatError: for malformed bytes, or more than `MAX_MODEL` of them after decompression.
     """
     try:
-        reader = Reader(_decompress(inside[0], inside[1:]))
+        reader = Reader(codec.unpack(inside, MAX_MODEL))
         structure = reader.take(reader.varint()).decode()
         declared = declared_arrays(structure)
         head = reader.take(2 * len(declared))
@@ -182,23 +181,12 @@ def unpack(inside: bytes) -> Stack:
             arrays[name] = np.ldexp(whole.astype(np.float64), -fine).astype(np.float32)
         reader.done()
         return rebuild(structure, arrays)
-    except (DarnError, MalformedError, IndexError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as e:
+    except (DarnError, MalformedError, IndexError, ValueError) as e:
         raise FormatError(f"the model inside the file cannot be read: {str(e)[:300]}") from e
 
 
-def _decompress(tag: int, packed: bytes) -> bytes:
-    """The bytes, and never more than `MAX_MODEL` of them in memory."""
-    stream = _PACKERS[tag][1]()
-    out = stream.decompress(packed, MAX_MODEL + 1)
-    if len(out) > MAX_MODEL:
-        raise FormatError(f"it is longer than {MAX_MODEL} bytes")
-    if not stream.eof or stream.unused_data:
-        raise FormatError("it is truncated, or has extra bytes after its end")
-    return out
-
-
-def general(parts: Iterable[np.ndarray]) -> tuple[str, int]:
-    """Returns (name, bytes) of the best general-purpose compressor, on the rows packed eight bits to a byte."""
+def general(parts: Iterable[bytes]) -> tuple[str, int]:
+    """Returns (name, bytes) of the best general-purpose compressor."""
     streams = {
         "gzip -9": zlib.compressobj(9),
         "bzip2 -9": bz2.BZ2Compressor(9),
@@ -206,9 +194,8 @@ def general(parts: Iterable[np.ndarray]) -> tuple[str, int]:
     }
     sizes = dict.fromkeys(streams, 0)
     for part in parts:
-        packed = np.packbits(part, axis=1).tobytes()
         for name, stream in streams.items():
-            sizes[name] += len(stream.compress(packed))
+            sizes[name] += len(stream.compress(part))
     for name, stream in streams.items():
         sizes[name] += len(stream.flush())
     return min(sizes.items(), key=lambda v: v[1])

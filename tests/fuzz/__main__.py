@@ -30,6 +30,7 @@ def targets(args):
     from fuzz.folders import Folders
     from fuzz.kills import AIMED, WAYS, Kills
     from fuzz.models import Models
+    from fuzz.tables import Tables
 
     yield "models", args.models, Models
     yield "drn", args.drn, Compressed
@@ -41,6 +42,7 @@ def targets(args):
         yield f"kill {way}", int(count), partial(Kills, way)
     yield "kill commands", args.kills, Commands
     yield "trips of tables", args.tables, lambda _: trips.table
+    yield "tables", args.commands, Tables
     yield "trips of stacks", args.stacks, lambda _: trips.stack
     yield "bombs", len(readers.BOMBS), readers.Bombs
 
@@ -66,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         "--kills", type=int, default=50, help="kills at each kind of write; three times as many at any moment"
     )
     parser.add_argument("--tables", type=int, default=1000, help="random tables, there and back")
+    parser.add_argument("--commands", type=int, default=100, help="random tables, through every command")
     parser.add_argument("--stacks", type=int, default=200, help="random stacks, with fifty sets of rows each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="processes")

@@ -19,6 +19,7 @@ from darn.codec._container import Block, End, block_bytes, read_blocks
 from darn.config import Architecture
 from darn.model_file import save_model
 from darn.runs import two_part
+from darn.runs.recipe import Recipe
 from darn.zoo import build
 from fuzz.drive import SilentChange
 from fuzz.models import VECTORS
@@ -64,6 +65,27 @@ class Compressed:
                 mask = data.unit_mask(given.notes)
                 row.write(file, given.bits(), given.rows, notes=given.notes, model=carried, mask=mask)
                 self._add(folder, path, file.getvalue(), ending)
+
+        self._add_table(folder, rng)
+
+    def _add_table(self, folder: Path, rng: np.random.Generator) -> None:
+        """A table of numbers, dates and texts, with its schema in the model file."""
+        path, source = folder / "table.safetensors", folder / "t.csv"
+        day = np.datetime64("2014-01-01")
+        cells = [[f"{v:.1f}", str(day + i), "ab"[i % 2], f"n {i}"] for i, v in enumerate(rng.normal(0, 9, 60))]
+        schema = data.infer(["x", "day", "k", "id"], np.array(cells, object), None, "it")
+        cells[7][:3] = ["1e99", "never", "c"]
+        source.write_text("x,day,k,id\n" + "\n".join(map(",".join, cells)) + "\n")
+        how = Architecture(n_h=(3,), n_d=(), visible="linear")
+        model = build(how, sum(schema.sizes), groups=schema.groups, key=jax.random.key(1))
+        about = {"name": "", "n": model.n_x, "columns": schema.units, "table": schema.to_json()}
+        recipe = Recipe().replace(source="", categorical="auto").to_json()
+        save_model(path, model, json.loads(json.dumps({"recipe": recipe, "data": about})))
+        given, file = data.open_source(str(source), model.n_x, None, schema=schema), io.BytesIO()
+        row = codec.RowCodec(model, batch=8, workers=1)
+        assert given.blocks is not None
+        row.write(file, given.blocks(), given.rows, notes=given.notes, rest=given.cells)
+        self._add(folder, path, file.getvalue(), ".csv")
 
     def _add(self, folder: Path, model: Path, made: bytes, ending: str) -> None:
         path = folder / "seed.drn"
@@ -158,5 +180,5 @@ class Compressed:
             return bytes([tag]) + (bomb(tag) if rng.random() < 0.3 else PACK[tag](rng.bytes(50)))
         if rng.random() < 0.5:
             return damaged(rng, carried)
-        plain = two_part._decompress(carried[0], carried[1:])
+        plain = codec.unpack(carried, codec.MAX_MODEL)
         return carried[:1] + PACK[carried[0]](damaged(rng, plain))

@@ -6,8 +6,11 @@ from fuzz import drive, readers
 from fuzz.compressed import Compressed
 from fuzz.folders import Folders
 from fuzz.models import Models
+from fuzz.tables import Tables
 
 TARGETS = {"models": (Models, 20), "drn": (Compressed, 10), "folders": (Folders, 4), "bombs": (readers.Bombs, 0)}
+
+TRAINED = 0  # the first seed of tables of which some can be modelled
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -23,6 +26,13 @@ def test_damaged_files_of_users_are_refused_or_read(ending, tmp_path):
     counts = drive.drive(f"reader {ending}", readers.Reader(ending), tmp_path, 25, seed=0)
     assert counts.failures == []
     assert counts.outcomes["refused"] > 0
+
+
+def test_random_tables_through_every_command(tmp_path):
+    """Known cells and compressed files come back as they were, or a command refuses and leaves nothing."""
+    counts = drive.drive("tables", Tables(tmp_path), tmp_path, 3, seed=TRAINED)
+    assert counts.failures == []
+    assert counts.outcomes["same"] > 0
 
 
 def test_the_driver_sees_what_goes_wrong(tmp_path):

@@ -1,0 +1,213 @@
+"""Random tables through every command: train, sample, complete, compress, decompress, eval.
+
+Known cells come back character for character and compressed files byte for byte, or a command refuses in one sentence
+and leaves nothing behind.
+"""
+
+import contextlib
+import csv
+import io
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from darn.cli import main
+from darn.data import read_table
+from fuzz.drive import SilentChange
+from fuzz.mutate import Rng
+
+NAMES = [
+    "a",
+    "b",
+    "Größe",
+    "a,b",
+    'say "x"',
+    "=",
+    "a=number",
+    " blank ",
+    "x\ny",
+    "log_p",
+    "-n",
+    "名",
+    "é",
+    "#",
+    "c'd",
+    "1a",
+]
+WORDS = [
+    "cat",
+    "dog",
+    " dog",
+    "Größe",
+    'say "hi"',
+    "a,b",
+    "a;b",
+    "x\ny",
+    "",
+    " ",
+    "?",
+    "NA",
+    "#1",
+    "'",
+    "😀",
+    "\\n",
+    "1",
+]
+ROWS = [1, 10, 11, 25, 25, 60, 60, 60, 150, 150]
+MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
+
+
+def pick(rng: Rng, values, n: int) -> list[str]:
+    return [str(values[int(i)]) for i in rng.integers(len(values), size=n)]
+
+
+def _dates(rng: Rng, n: int) -> list[str]:
+    days = np.datetime64("1999-12-01") + rng.integers(0, 3000, n)
+    form = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%dT%H:%M:%S")[int(rng.integers(4))]
+    return [day.item().strftime(form) for day in days]
+
+
+def _numbers(rng: Rng, n: int) -> list[str]:
+    before, after = pick(rng, ["", "0", "+", "-", " "], n), pick(rng, ["", ".0", "e0", " "], n)
+    return [f"{a}{v}{b}" for a, v, b in zip(before, rng.integers(0, 99, n), after)]
+
+
+# name: (rng, rows) -> the texts of a column
+COLUMNS = {
+    "words": lambda rng, n: pick(rng, WORDS, n),
+    "few words": lambda rng, n: pick(rng, pick(rng, WORDS, 3), n),
+    "many words": lambda rng, n: [f"w{int(v)}" for v in rng.gamma(0.5, 4000, n)],
+    "texts": lambda rng, n: [" ".join(pick(rng, WORDS, 5)) for _ in range(n)],
+    "bits": lambda rng, n: pick(rng, ["0", "1"], n),
+    "truth": lambda rng, n: pick(rng, ["true", "False", ""], n),
+    "constant": lambda rng, n: pick(rng, WORDS, 1) * n,
+    "empty": lambda rng, n: [""] * n,
+    "one number": lambda rng, n: [str(rng.integers(-5, 5))] * n,
+    "counts": lambda rng, n: [str(v) for v in rng.poisson(80, n)],
+    "mostly 0": lambda rng, n: [str(v) for v in np.where(rng.random(n) < 0.8, 0, rng.integers(-999, 99999, n))],
+    "decimals": lambda rng, n: [f"{v:.2f}" for v in rng.normal(0, 30, n)],
+    "all digits": lambda rng, n: [repr(float(v)) for v in rng.standard_cauchy(n)],
+    "exponents": lambda rng, n: [f"{v:.3e}" for v in rng.lognormal(0, 40, n)],
+    "extreme": lambda rng, n: pick(rng, ["1e308", "-1e-308", "5e-324", "9" * 40, "0", "-0.0", "1e99", "inf", "0.1"], n),
+    "large whole": lambda rng, n: [str(int(v)) + "0" * int(rng.integers(30)) for v in rng.integers(1, 10**9, n)],
+    "in many ways": _numbers,
+    "dates": _dates,
+    "times": lambda rng, n: [f"{v // 60 % 24:02}:{v % 60:02}" for v in rng.integers(0, 1440, n)],
+    "odd dates": lambda rng, n: pick(rng, ["2014-02-30", "2014-1-1", "2014-01-01", "0001-01-01", "9999-12-31"], n),
+    "row numbers": lambda rng, n: [str(i + 1) for i in range(n)],
+    "ids": lambda rng, n: [f"{v:032x}" for v in rng.integers(1 << 62, size=n)],
+}
+
+
+def table(rng: Rng) -> tuple[list[str], list[list[str]]]:
+    """(column names, rows)."""
+    kinds = pick(rng, list(COLUMNS), int(rng.integers(1, 5))) + ["bits"] * (rng.random() < 0.8)
+    n = int(ROWS[int(rng.integers(len(ROWS)))])
+    columns = [COLUMNS[kind](rng, n) for kind in kinds]
+    for column in columns:
+        if rng.random() < 0.3:
+            for i in np.flatnonzero(rng.random(n) < 0.2):
+                column[i] = pick(rng, ["", "NA", "?", "nan", " "], 1)[0]
+    unlike = rng.choice(len(NAMES), len(kinds), replace=False)
+    names = [NAMES[i] for i in unlike] if rng.random() < 0.97 else ["twice"] * len(kinds)
+    return names, [list(row) for row in zip(*columns)]
+
+
+def write(rng: Rng, path: Path, names: list[str], rows: list[list[str]], way: dict) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text, **way).writerows([names, *rows])
+    path.write_bytes((b"\xef\xbb\xbf" if rng.random() < 0.1 else b"") + text.getvalue().encode())
+
+
+def changed(rng: Rng, rows: list[list[str]], some: list[str], share: float) -> list[list[str]]:
+    return [[pick(rng, some, 1)[0] if rng.random() < share else cell for cell in row] for row in rows]
+
+
+class Tables:
+    """One random table, or two, through every command."""
+
+    def __init__(self, folder: Path):
+        self.refusals: list[str] = []
+
+    def __call__(self, rng: Rng, folder: Path) -> str:
+        home = folder / "home"
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir()
+        names, rows = table(rng)
+        way: dict = {"delimiter": pick(rng, [",", ";", "\t"], 1)[0], "lineterminator": pick(rng, ["\n", "\r\n"], 1)[0]}
+        way["quoting"] = [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC][int(rng.integers(3))]
+        given, run = home / "t.csv", home / "run"
+        write(rng, given, names, rows, way)
+        how = ["--delimiter", "tab" if way["delimiter"] == "\t" else way["delimiter"]]
+        deep = ["--n_h", "4" if rng.random() < 0.2 else ""]
+        quick = ["--tiny", "--epochs", "1", "--quiet", *deep]
+        if not self.run(home, run, "train", given, "--categorical", "auto", *how, *quick, "--out", run):
+            return "refused"
+        self.sampled(home, run, names)
+        self.completed(rng, home, run, names, rows, way, how)
+        self.scored(home, run, given, way)
+        self.compressed(home, run, given, how)
+        other = home / "other.csv"
+        some = changed(rng, rows, [*WORDS, "7", "-1e9", "0.125", "2031-01-01"], 0.3)
+        write(rng, other, names, some[: 1 if rng.random() < 0.3 else None], way)
+        self.compressed(home, run, other, how)
+        return "same"
+
+    def run(self, home: Path, out: Path, *argv) -> bool:
+        """Whether a command has done its work; if not, it has said why in one sentence and left nothing."""
+        before, err = self.files(home), io.StringIO()
+        with contextlib.redirect_stderr(err):
+            status = main([str(a) for a in argv])
+        assert status in (0, 2), f"{argv[0]} ended with {status}"
+        beside = self.files(home) - before - {out}
+        if beside := {p for p in beside if out not in p.parents}:
+            raise SilentChange(f"{argv[0]} left {sorted(p.name for p in beside)}")
+        if status == 2:
+            said = err.getvalue().strip().splitlines()[-1]
+            assert said.startswith("darn: "), f"{argv[0]} said {said[:200]!r}"
+            assert len(said) < 1000, f"{argv[0]} said {len(said)} characters"
+            if out.exists():
+                raise SilentChange(f"{argv[0]} refused, but left {out.name}")
+            self.refusals.append(f"{argv[0]}: {said}")
+        return status == 0
+
+    def files(self, home: Path) -> set[Path]:
+        return set(home.rglob("*"))
+
+    def sampled(self, home: Path, run: Path, names: list[str]) -> None:
+        out = home / "new.csv"
+        assert self.run(home, out, "sample", run, "-n", 5, "--out", out), self.refusals[-1]
+        found = list(csv.reader(io.StringIO(out.read_text(), newline="")))
+        assert found[0] == [n.strip() for n in names], "the names are not those of the table"
+        assert len(found) == 6
+
+    def completed(self, rng: Rng, home: Path, run: Path, names, rows, way, how) -> None:
+        holed, out = home / "holed.csv", home / "filled.csv"
+        blank = changed(rng, rows, [""], 0.2)
+        write(rng, holed, names, blank, way)
+        if not self.run(home, out, "complete", run, holed, *how, "--out", out):
+            return
+        found = read_table(out, delimiter=way["delimiter"])
+        seen = read_table(holed, delimiter=way["delimiter"])
+        if len(found) != len(seen) or any(
+            a != b for a, b in zip(seen.cells.ravel(), found.cells.ravel()) if a.strip().lower() not in MISSING
+        ):
+            raise SilentChange("complete changed a cell that was given")
+
+    def scored(self, home: Path, run: Path, given: Path, way) -> None:
+        out = home / "scores.csv"
+        assert self.run(home, out, "eval", run, given, "--per-row", out), self.refusals[-1]
+        values = [float(line.split(",")[-1]) for line in out.read_text().splitlines()[1:]]
+        assert len(values) == len(read_table(given, delimiter=way["delimiter"]))
+        assert all(map(math.isfinite, values)), "a row has no finite score"
+
+    def compressed(self, home: Path, run: Path, given: Path, how) -> None:
+        packed, back = home / "t.drn", home / "back.csv"
+        assert self.run(home, packed, "compress", run, given, packed, "--quiet", *how), self.refusals[-1]
+        assert self.run(home, back, "decompress", run, packed, back, "--quiet"), self.refusals[-1]
+        if back.read_bytes() != given.read_bytes():
+            raise SilentChange("a compressed table came back as another")
+        packed.unlink()
+        back.unlink()
