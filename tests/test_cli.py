@@ -240,10 +240,6 @@ BAD_USE = {
         lambda r, d: ["eval", r, npy(d / "a.npy", np.full((5, 64), 0.4)), "--every", "2"],
         ["binarize", "`darn train`"],
     ),
-    "words to compress": (
-        lambda r, d: ["compress", "--train", csv(d / "a.csv", odd_column(["cat", "dog"] * 20)), "a.drn"],
-        ["a.csv"],
-    ),
     "layer from elsewhere": (lambda r, d: ["train", "digits", "--visible", "urn"], ["--visible", "imported first"]),
     "no module": (lambda r, d: ["eval", r, "--import", "no_such_module"], ["cannot import no_such_module"]),
     "module that fails": (

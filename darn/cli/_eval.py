@@ -74,9 +74,10 @@ def _evaluate_rbm(args, stored: dict | None) -> None:
             f"{args.model} is a restricted Boltzmann machine, which can only be scored on its own test rows"
         )
     from darn.paper.results import quick_line
+    from darn.paper.rows import QUICK
     from darn.paper.scoring import score_rbm
 
-    steps = args.samples or 1000
+    steps = QUICK[1] if args.quick else args.samples or 1000
     found = score_rbm(args.model, 100 if args.quick else steps, steps, every=args.every, seed=args.seed)
     lines = [f"  -log p   {found['nll']:10.3f} nats  ± {found['nll_ci95']:.3f} (95%, {found['method']})"]
     if stored is not None:
