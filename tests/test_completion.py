@@ -183,6 +183,10 @@ def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
     (tmp_path / "holes.csv").write_text("size,colour\nS,\n,red\n")
     fill = ["complete", tmp_path / "run", tmp_path / "holes.csv", "-n", 20, "--out", tmp_path / "f.csv"]
     assert told(capsys, *fill)[0] == 0
+    (tmp_path / "none.csv").write_text("size,colour\n")
+    assert "has no rows" in told(capsys, "complete", tmp_path / "run", tmp_path / "none.csv")[2]
+    away = ["compress", tmp_path / "run", tmp_path / "away.csv", tmp_path / "a.drn"]
+    assert "there is no file" in told(capsys, *away)[2]
     rows = [line.split(",") for line in (tmp_path / "f.csv").read_text().splitlines()]
     assert rows[0] == ["size", "colour"]
     assert {r[1] for r in rows[1:21]} <= {"red", "green"}

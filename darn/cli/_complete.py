@@ -72,6 +72,8 @@ def complete(args) -> None:
     else:
         given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter, args.unseen)
     known, missing = given.survey(run)
+    if not given.rows:
+        raise DarnError(f"{args.data} has no rows: give at least one")
     if not known.rows:
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
     within, conditions = {}, None
