@@ -194,6 +194,20 @@ def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
     assert {r[1] for r in rows[21:]} == {"red"}
 
 
+def test_a_missing_cell_of_a_column_with_one_value_is_filled(tmp_path, capsys):
+    lines = ["colour,mark"] + [f"{c},{m}" for c, m in zip(["red", "green"] * 18, ["x", "", ""] * 12)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    train = ["train", tmp_path / "t.csv", "--categorical", "auto", "--tiny", "--quiet", "--out", tmp_path / "run"]
+    assert told(capsys, *train)[0] == 0
+    for rows, filled in (("red,\n", "red,x\n"), ("red,x\ngreen,\n", "red,x\ngreen,x\n")):
+        (tmp_path / "holes.csv").write_text(f"colour,mark\n{rows}")
+        fill = ["complete", tmp_path / "run", tmp_path / "holes.csv", "--out", tmp_path / "f.csv", "--json"]
+        assert told(capsys, *fill)[1]["rows_with_holes"] == 1
+        assert (tmp_path / "f.csv").read_text() == f"colour,mark\n{filled}"
+    (tmp_path / "holes.csv").write_text("colour,mark\nred,x\n")
+    assert "nothing is missing" in told(capsys, "complete", tmp_path / "run", tmp_path / "holes.csv")[2]
+
+
 @pytest.mark.parametrize("name", ["1 factorial", "fvsbn | c"])
 def test_completions_under_conditions_equal_enumeration(name):
     """Bits whose values meet a condition by a weight, some of them observed, and some missing."""
