@@ -3,7 +3,6 @@
 Weights are random everywhere: at their initial zeros, most mistakes cannot be seen.
 """
 
-import dataclasses
 import itertools
 import zlib
 from functools import lru_cache, partial
@@ -16,7 +15,7 @@ from scipy import stats
 
 from darn.config import Architecture, LocalLayer, Window
 from darn.layers import NADE, CausalConv, EoNADE, Factorial, Groups, LinearAutoregressive, Mixture, Orders, symmetries
-from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh
+from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh, replaced
 from darn.zoo import build
 
 P_VALUE = 1e-4  # of the chi-square tests; all are seeded, so what passes once passes always
@@ -55,14 +54,6 @@ def randomised(module, seed, scale=0.9, grid=None):
         return jax.device_put((new if grid is None else np.round(new / grid) * grid).astype(np.float32))
 
     return jax.tree.map(draw, module)
-
-
-def with_fields(module, **fields):
-    """A copy with other static fields, which `eqx.tree_at` cannot reach."""
-    new = object.__new__(type(module))
-    for f in dataclasses.fields(module):
-        object.__setattr__(new, f.name, fields.get(f.name, getattr(module, f.name)))
-    return new
 
 
 def with_block(layer, block):
@@ -226,7 +217,7 @@ _LAYERS = {
         Factorial(8, U=Local((1, 3, 1), 3, 4, stride=2, period=2, bias=False, key=key)) if n_c else Factorial(8)
     ),
     "nade": lambda n_c, key: NADE(6, n_c, n_hidden=(5,), key=key),
-    "nade, ragged blocks": lambda n_c, key: with_fields(NADE(7, n_c, n_hidden=(4,), key=key), block=3),
+    "nade, ragged blocks": lambda n_c, key: replaced(NADE(7, n_c, n_hidden=(4,), key=key), block=3),
     "nade, deep and masked": lambda n_c, key: NADE(5, n_c, n_hidden=(4, 3), activation="tanh", masked=True, key=key),
     "eonade": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4,), n_orderings=3, key=key),
     "eonade, deep": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key),

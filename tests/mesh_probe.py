@@ -17,6 +17,8 @@ from darn.codec import compress
 from darn.config import Training
 from darn.data import Rows
 from darn.inference import likelihood
+from darn.inference.conditional import Conditional
+from darn.inference.constrained import Variable
 from darn.training import DeviceRows, Hyper, Loop, Program
 
 SIZES = (1, 2, 4, 8)
@@ -81,6 +83,10 @@ def computed(n, x):
         yield "importance", np.stack([weighed.log_p, weighed.row_bound, weighed.ess])
         yield "compressed", np.frombuffer(compress(stack, x, batch=64), np.uint8)
         yield "settled", likelihood.importance(stack, x[:99], rows_at_once=8).log_p
+        variables = [Variable(j, np.array([[0], [1]]), np.array([1.0, j != 2])) for j in range(12)]
+        for exact in (True, False):
+            drawn = Conditional(stack, variables, exact=exact).sample(99, seed=4)
+            yield f"given, {drawn.method}", np.append(drawn.x.ravel(), drawn.log_p)
         yield "complete", darn.complete(stack, x[:150], np.arange(12) % 3 == 0, seed=3).x
     code = darn.encode(stack, x, seed=2, chunk=32, devices=n)
     yield "encode", np.hstack([code.x, *code.h, *code.q])

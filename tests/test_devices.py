@@ -57,6 +57,7 @@ def test_rows_give_the_same_bits_on_any_number_of_devices(found):
     names = [name for name in found if name.split("/")[0] not in ("losses", "weights", "sweep")]
     several = [name for name in names if not name.endswith("/1") and name.split("/")[0] + "/1" in found]
     assert {name.split("/")[0] for name in several} >= {"exact", "importance", "sample", "compressed", "encode"}
+    assert {name.split("/")[0] for name in several} >= {"given, exact", "given, importance"}
     for name in several:
         np.testing.assert_array_equal(found[name], found[name.split("/")[0] + "/1"], err_msg=name)
 

@@ -22,14 +22,13 @@ from helpers import (
     make_map,
     number,
     states,
-    with_fields,
 )
 from jax import lax
 
 from darn.errors import DarnError
 from darn.inference.completion import _held
 from darn.layers import NADE, _conv, symmetries
-from darn.nn import ARITHMETICS, COMPILED, CausalLocal, Host, _turns, bits, softplus
+from darn.nn import ARITHMETICS, COMPILED, CausalLocal, Host, _turns, bits, replaced, softplus
 from darn.nn._gated import dropout
 from darn.nn._products import products
 
@@ -601,7 +600,7 @@ def test_every_order_has_gates_of_its_own(name):
 
 def test_dropout_is_for_training_alone():
     plain, _ = make_layer("conv")
-    layer = with_fields(plain, rate=0.5)
+    layer = replaced(plain, rate=0.5)
     y, keys = jnp.asarray(states(9)[300]), jax.random.split(jax.random.key(0), 50)
     trained = jax.jit(jax.vmap(lambda k: layer.training_log_prob(y, key=k)))(keys)
     assert len(np.unique(trained)) == 50

@@ -15,7 +15,7 @@ from darn import zoo
 from darn.config import Architecture
 from darn.errors import DarnError
 from darn.inference import weights
-from darn.inference.likelihood import evaluate, exact, importance, method_for
+from darn.inference.likelihood import evaluate, exact, importance, method_for, score_parts
 from darn.inference.objective import description_length
 from darn.inference.summary import Running
 from darn.inference.weights import settle
@@ -352,3 +352,20 @@ def test_many_codes_are_summed_in_pieces(monkeypatch):
     found = exact(model, x)
     np.testing.assert_allclose(found.log_p, exactly("3").log_p, rtol=1e-5)
     np.testing.assert_allclose(found.row_bound, exactly("3").row_bound, rtol=1e-5)
+
+
+HOW = {
+    "exact": {"method": "exact"},
+    "to a precision": {"method": "importance"},
+    "with 70 samples": {"method": "importance", "n_samples": 70, "repeats": 2},
+}
+
+
+@pytest.mark.parametrize("size", [1e38, 3e38])
+@pytest.mark.parametrize("how", HOW)
+def test_weights_too_large_for_finite_scores(how, size):
+    """A forged model, say: every weight is finite, but no sum of them."""
+    model, x, _ = everything("1 factorial")
+    wild = jax.tree.map(lambda w: np.full_like(w, size), model)
+    with pytest.raises(DarnError, match="not finite"):
+        list(score_parts(wild, [(x, None, np.zeros(len(x)))], len(x), **HOW[how]))

@@ -265,6 +265,24 @@ def test_pages_are_measured_before_they_are_unpacked(tmp_path, monkeypatch):
             way(path)
 
 
+FOOTERS = {
+    "numbers that are not there": b"\x19\xf7" + varint(1 << 22),
+    "a text that is not there": b"\x18" + varint(1 << 40),
+    "lists inside each other": b"\x19" + b"\x19" * 3000,
+}
+
+
+@pytest.mark.parametrize("name", FOOTERS)
+def test_footers_that_claim_more_than_there_is_take_no_memory(name):
+    footer = FOOTERS[name]
+    content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="beyond the file|without end"):
+        _parquet.check_pages(content, len(content), "a.parquet")
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
 def test_no_other_image_format_whatever_its_name(tmp_path):
     from PIL import Image
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import make_vectors
 import numpy as np
 import pytest
-from helpers import LAYERS, MODELS, joint, make_layer, make_model, randomised, same, table, with_fields
+from helpers import LAYERS, MODELS, joint, make_layer, make_model, randomised, same, table
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -24,7 +24,7 @@ from darn.cli import main
 from darn.data import Rows
 from darn.layers import AbstractBinaryLayer, Factorial, Groups
 from darn.model_file import check, describe, load_model, rebuild, save_model
-from darn.nn import REGISTRY, AbstractMap, register, tuning_field
+from darn.nn import REGISTRY, AbstractMap, register, replaced, tuning_field
 from darn.training._checkpoint import load_checkpoint
 from darn.training._record import read_host
 
@@ -92,8 +92,8 @@ def test_tuning_stays_out(name):
     part = getattr(layer, TUNED[name]) if TUNED[name] else layer
     knobs = [k for k in ("block", "tile") if hasattr(part, k)]
     assert knobs
-    tuned = with_fields(part, **dict.fromkeys(knobs, 3))
-    tuned = with_fields(layer, **{TUNED[name]: tuned}) if TUNED[name] else tuned
+    tuned = replaced(part, **dict.fromkeys(knobs, 3))
+    tuned = replaced(layer, **{TUNED[name]: tuned}) if TUNED[name] else tuned
     stacks = [Stack((Conditional(v),), n_context=0 if c is None else len(c)) for v in (layer, tuned)]
     assert jax.tree.structure(stacks[0]) != jax.tree.structure(stacks[1])
     assert describe(stacks[0])[0] == describe(stacks[1])[0]

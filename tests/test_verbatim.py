@@ -268,7 +268,7 @@ def test_blocks_are_bounded_and_texts_beyond_it_refused(tmp_path, monkeypatch):
     assert round_trip(path, tmp_path, schema=schema)[1] == path.read_bytes()
     given = data.open_source(str(path), None, None, None, schema)
     assert max(len(x) for x, _ in given.blocks()) < 40
-    monkeypatch.setattr(cells, "MAX_CELLS", 8 * (given.n + 3))
+    monkeypatch.setattr(cells, "MAX_BLOCK_CELLS", 8 * (given.n + 3))
     assert {len(x) for x, _ in given.blocks()} <= set(range(1, 9))
     assert not given.cells.check(9)
     monkeypatch.setattr(symbols, "MAX_TEXTS", 1000)

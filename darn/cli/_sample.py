@@ -92,7 +92,7 @@ def sample(args) -> None:
                 if copies is not None:
                     copies.add(part.x)
                 if args.given:
-                    kept.append(part)
+                    kept.append(part.without_rows())
                 yield part.x, None if contexts is None else contexts(done, len(part.x))
                 done += len(part.x)
 

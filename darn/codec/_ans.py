@@ -79,40 +79,6 @@ def _pop(s, words, pos, bits, a, frequency, length):
 
 
 @compiled
-def _push_choices(s, words, pos, chosen, shares):
-    if shares.shape[1] == 1:  # no choice, and 2^64 would not fit into a word
-        return s, pos
-    for i in range(chosen.size - 1, -1, -1):
-        f, start = np.uint64(shares[i, chosen[i]]), np.uint64(0)
-        for k in range(chosen[i]):
-            start += np.uint64(shares[i, k])
-        if s >= f << np.uint64(64 - BITS):
-            words[pos] = np.uint32(s & np.uint64(0xFFFFFFFF))
-            pos += 1
-            s >>= np.uint64(32)
-        q = s // f
-        s = (q << np.uint64(BITS)) + (s - q * f) + start
-    return s, pos
-
-
-@compiled
-def _pop_choices(s, words, pos, chosen, shares):
-    for i in range(chosen.size):
-        low, start, k = s & np.uint64(_ONE - 1), np.uint64(0), 0
-        while low >= start + np.uint64(shares[i, k]):
-            start += np.uint64(shares[i, k])
-            k += 1
-        chosen[i] = k
-        s = np.uint64(shares[i, k]) * (s >> np.uint64(BITS)) + (low - start)
-        if s < np.uint64(_LEAST):
-            if pos == 0:
-                return s, -1
-            pos -= 1
-            s = (s << np.uint64(32)) | np.uint64(words[pos])
-    return s, pos
-
-
-@compiled
 def _push_ranges(s, words, pos, start, frequency):
     cost = 0.0
     for i in range(start.size - 1, -1, -1):
@@ -196,19 +162,6 @@ class Ans:
         self._popped(s, count)
         return bits, cost
 
-    def push_choices(self, chosen: np.ndarray, shares: np.ndarray) -> float:
-        """Pushes one of several values for each row, under shares (rows, values) that sum to 2^BITS."""
-        self._make_room(chosen.size)
-        s, count = _push_choices(self._state, self._words, self._count, chosen, shares)
-        self._state, self._count = np.uint64(s), int(count)
-        return _cost(chosen, shares)
-
-    def pop_choices(self, shares: np.ndarray) -> tuple[np.ndarray, float]:
-        """Returns (the value of each row, their length in bits); raises `Empty` if they are not there."""
-        chosen = np.empty(len(shares), np.int64)
-        self._popped(*_pop_choices(self._state, self._words, self._count, chosen, shares))
-        return chosen, _cost(chosen, shares)
-
     # Symbols of any alphabet: each is a range of `frequency` out of 2^BITS, none of them all.
 
     def push_ranges(self, start: np.ndarray, frequency: np.ndarray) -> float:
@@ -229,6 +182,22 @@ class Ans:
         out = np.empty(len(n), np.int64)
         self._popped(*_pop_below(self._state, self._words, self._count, out, np.ascontiguousarray(n, np.int64)))
         return out
+
+    def push_choices(self, chosen: np.ndarray, shares: np.ndarray) -> float:
+        """Pushes one of several values for each row, under shares (rows, values) that sum to 2^BITS."""
+        if shares.shape[1] == 1:
+            return 0.0
+        own = np.arange(len(chosen)), chosen
+        start, frequency = _ranges(shares)
+        return self.push_ranges(start[own], frequency[own])
+
+    def pop_choices(self, shares: np.ndarray) -> tuple[np.ndarray, float]:
+        """Returns (the value of each row, their length in bits); raises `Empty` if they are not there."""
+        rows, values = shares.shape
+        start, frequency = (v.reshape(-1) for v in _ranges(shares))
+        first, sure = np.arange(rows + 1) * values, np.full(rows, 0 if values == 1 else -1)
+        chosen = self.pop_symbols(np.arange(rows), start, frequency, first, sure)
+        return chosen, float((BITS - np.log2(frequency[first[:-1] + chosen].astype(np.float64))).sum())
 
     def _make_room(self, symbols: int) -> None:
         room = self._count + symbols  # a symbol emits at most one word
@@ -280,6 +249,7 @@ class Ans:
         return new
 
 
-def _cost(chosen: np.ndarray, shares: np.ndarray) -> float:
-    own = shares[np.arange(len(chosen)), chosen]
-    return float((BITS - np.log2(own.astype(np.float64))).sum())
+def _ranges(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(start, frequency) of every value of every row."""
+    frequency = shares.astype(np.uint64)
+    return np.cumsum(frequency, axis=1) - frequency, frequency

@@ -11,6 +11,7 @@ from darn.inference.sampling import encode
 from darn.model import Stack
 
 ROWS = 512  # enough: both lengths are of the same rows and codes, so their difference has little noise
+FLOATS = 1 << 22  # a large model gets fewer rows, or measuring would take longer than compressing
 
 
 @eqx.filter_jit
@@ -20,7 +21,7 @@ def _float_lengths(model: Stack, x, h):
 
 def rounding_cost(model: Stack, twin: Stack, x: np.ndarray) -> float:
     """Nats per row by which the integer twin's description length exceeds the float model's, on the same codes."""
-    x = x[:ROWS]
+    x = x[: max(min(ROWS, FLOATS // model.row_floats), 4)]
     if not len(x):
         return 0.0
     h = encode(model, x, seed=0).h

@@ -4,7 +4,7 @@ What is to be read first must be pushed last. So the writer keeps what it is giv
 """
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -130,11 +130,8 @@ class _Texts(Sequence):
 
     def __getitem__(self, k: Any) -> Any:
         if not 0 <= k < self._count:
-            self._missing()
+            raise IndexError(k)
         return self._owner.text(self._first + k)
-
-    def _missing(self) -> NoReturn:
-        raise IndexError
 
 
 def _digits(n: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

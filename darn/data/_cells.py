@@ -22,7 +22,7 @@ from darn.data._table import Table
 from darn.errors import DarnError, FormatError
 from darn.symbols import Coder, Tables
 
-MAX_CELLS = 1 << 23  # rows times units and columns of a block
+MAX_BLOCK_CELLS = 1 << 23  # rows times units and columns of a block
 MOST_TEXT = 1 << 22  # characters of a block, about
 STEP = 4096  # rows whose texts are in memory at once
 _SHARED = 60  # of a text, the most characters that are taken from the expected one
@@ -84,7 +84,7 @@ class CellCode:
     @property
     def most_rows(self) -> int:
         """In a block."""
-        return max(MAX_CELLS // (sum(self.schema.sizes) + len(self.columns) + 1), 1)
+        return max(MAX_BLOCK_CELLS // (sum(self.schema.sizes) + len(self.columns) + 1), 1)
 
     def check(self, rows: int) -> bool:
         return rows <= self.most_rows

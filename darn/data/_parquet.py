@@ -8,7 +8,7 @@ from typing import Any
 from darn.data._limits import check_unpacked
 
 _MAGIC = b"PAR1"
-_DEEPEST = 16  # structures inside each other; the format has six
+_DEEPEST = 16  # structures and lists inside each other; the format has eight
 
 # The numbers of the fields that are looked at, from the format's Thrift definition.
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
@@ -66,8 +66,6 @@ class _Thrift:
 
     def structure(self, depth: int = 0) -> dict[int, Any]:
         """The fields by their numbers. Texts are skipped: they are None."""
-        if depth > _DEEPEST:
-            raise ValueError("structures inside each other without end")
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -77,21 +75,22 @@ class _Thrift:
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise ValueError("structures inside each other without end")
         if kind in (1, 2, 3):
             return self._byte()
         if kind in (4, 5, 6):
             return self._signed()
-        if kind == 7:
-            self.at += 8
-            return None
-        if kind == 8:
-            length = self._unsigned()
+        if kind in (7, 8):
+            length = 8 if kind == 7 else self._unsigned()
             self.at += length
+            if self.at > len(self.data):
+                raise ValueError("a header ends beyond the file")
             return None
         if kind in (9, 10):
             head = self._byte()
             count = head >> 4 if head >> 4 < 15 else self._unsigned()
-            return [self._value(head & 15, depth) for _ in range(count)]
+            return [self._value(head & 15, depth + 1) for _ in range(count)]
         if kind == 12:
             return self.structure(depth + 1)
         raise ValueError("an unknown type in a header")

@@ -32,6 +32,7 @@ from darn.devices import everywhere
 from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.inference.constrained import Tables, held
+from darn.inference.summary import check_finite
 from darn.model import Stack
 from darn.nn import softplus
 
@@ -193,10 +194,12 @@ def complete_parts(
 
     exact = known.how == "codes"
     method = "exact" if exact else "importance"
-    return (
-        Completions(drawn, log_p.astype(np.float64), method, None if exact else ess)
-        for drawn, log_p, ess in stream_rows(part, size, parts, numbered=True, progress=progress)
-    )
+
+    def completions(drawn, log_p, ess):
+        check_finite(log_p)
+        return Completions(drawn, log_p.astype(np.float64), method, None if exact else ess)
+
+    return (completions(*found) for found in stream_rows(part, size, parts, numbered=True, progress=progress))
 
 
 def conditional(
@@ -385,12 +388,7 @@ def _by_states(model, parts, total: int, n: int, seed: int, progress) -> Iterato
         while waiting and len(waiting[0]) <= len(held):
             every = waiting.popleft()
             log_p, held = held[: len(every)], held[len(every) :]
-            with np.errstate(invalid="ignore"):
-                totals.append(np.logaddexp.reduce(log_p))
-            if not np.isfinite(totals[-1]):
-                raise DarnError(
-                    "the model's weights are so large that its probabilities are not finite: train it again"
-                )
+            totals.append(np.logaddexp.reduce(log_p))
             p = np.exp(log_p - totals[-1])
             drawn.append(every[rng.choice(len(every), n, p=p / p.sum())].astype(np.uint8))
         if drawn:

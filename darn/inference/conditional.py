@@ -25,6 +25,7 @@ from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.inference.constrained import Variable, constrained, make_tables
 from darn.inference.sampling import CHUNK, as_floats
+from darn.inference.summary import check_finite
 from darn.model import Stack
 
 MOST_STATES = 1 << 16  # values times codes that are enumerated
@@ -133,18 +134,18 @@ class Conditional:
     def _exact(self) -> tuple:
         """(log weights of every code, or of every state and code; the states), once."""
         if self._found is None:
-            m = sum(self.model.n_h)
+            m, model = sum(self.model.n_h), everywhere(self.model)
             codes = ((np.arange(2**m)[:, None] >> np.arange(m - 1, -1, -1)[None]) & 1).astype(np.float32)
             if self.how == "codes":
                 _, log_w = self._drawn(codes, 0)  # the weight does not depend on what is drawn
-                prior = lambda codes: _log_prior(self.model, codes, self.context)  # noqa: E731
+                prior = lambda codes: _log_prior(model, codes, self.context)  # noqa: E731
                 log_w = log_w + map_rows(prior, len(codes), self._size, codes).astype(np.float64)
                 self._found = log_w, None, codes
             else:
                 states, weight = _states(self._listed, self.model.n_x)
                 mask = self._mask(self._listed)
                 size = rows_within(self.model.row_floats * len(codes), len(states), CHUNK, 1 << 24)
-                part = lambda x: _weigh_states(self.model, x, mask, bool(mask.all()), codes, self.context)  # noqa: E731
+                part = lambda x: _weigh_states(model, x, mask, bool(mask.all()), codes, self.context)  # noqa: E731
                 log_p = np.asarray(map_rows(part, len(states), size, states), np.float64)
                 self._found = log_p + np.log(weight)[:, None], states, codes
         return self._found
@@ -153,8 +154,7 @@ class Conditional:
     def log_p(self) -> float:
         """The log-probability of the conditions, nats; exact methods only."""
         log_w = self._exact()[0]
-        if not np.isfinite(log_w.max()):
-            raise DarnError("the model's weights are so large that its probabilities are not finite: train it again")
+        check_finite(log_w.max())
         return float(np.logaddexp.reduce(log_w.ravel()))
 
     # ---------------------------------------------------------------- draws
@@ -170,7 +170,9 @@ class Conditional:
         key, model = jax.random.fold_in(jax.random.key(seed), 1), everywhere(self.model)
         draw = lambda numbers, _: _codes(model, key, numbers, self.context)  # noqa: E731
         codes = map_rows(draw, n, self._size, np.zeros((n, 0), np.uint8), numbered=True)
-        return Weighted(*self._drawn(codes, seed, progress=progress))
+        found = Weighted(*self._drawn(codes, seed, progress=progress))
+        check_finite(found.log_w)
+        return found
 
     @property
     def _size(self) -> int:

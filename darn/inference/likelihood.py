@@ -238,7 +238,7 @@ def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None
         return sums[0] + jnp.log(sums[1]), sums[2]
 
     found = stream_rows(table, size, parts, beside=True, progress=progress)
-    return (Scores(log_p, bound).with_density(density) for (log_p, bound), density in found)
+    return (Scores(log_p, bound).checked().with_density(density) for (log_p, bound), density in found)
 
 
 # ---------------------------------------------------------------- importance sampling
@@ -349,7 +349,7 @@ def _settled_parts(
         start += len(x)
         if progress is not None:
             progress(len(x))
-        yield found.with_density(density)
+        yield found.checked().with_density(density)
 
 
 def _importance_parts(
@@ -385,4 +385,4 @@ def _importance_parts(
         return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates)
 
     found = stream_rows(weigh, size, parts, numbered=True, beside=True)
-    return (scores.with_density(density) for scores, density in found)
+    return (scores.checked().with_density(density) for scores, density in found)

@@ -6,7 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from darn.errors import DarnError
+
 GROUP = 8192  # values summed at once
+
+
+def check_finite(*values: np.ndarray | float) -> None:
+    """Refuses probabilities that the model's weights have made infinite or NaN."""
+    if not all(np.isfinite(v).all() for v in values):
+        raise DarnError("the model's weights are so large that its probabilities are not finite: train it again")
 
 
 class Scores(NamedTuple):
@@ -22,6 +30,15 @@ class Scores(NamedTuple):
     drawn: np.ndarray | None = None  # (rows,) samples that the estimate is made of
     cut: np.ndarray | None = None  # (rows,) whether the row needs more than the limit
     log_density: np.ndarray | None = None  # (rows,) the part of log_p that is `with_density`
+
+    def checked(self) -> "Scores":
+        """The scores, if they are finite.
+
+        Raises:
+            DarnError: Some of them are not.
+        """
+        check_finite(self.log_p, self.bound)
+        return self
 
     def with_density(self, log_density: np.ndarray | None) -> "Scores":
         """The scores of a table's values: of their bits, and of the numbers within the cells that the bits choose.

@@ -28,10 +28,10 @@ OURS = {"mnist-frontier": "DARN, causal convolutions", "mnist-ours": "DARN, two 
 
 def table(found: dict[str, dict]) -> list[list[str]]:
     """Header and body: published figures and ours (`found`, rows by name), the lowest first."""
-    rows = {
-        p.nll: [p.model, f"{p.nll:.2f}", "-" if p.bound is None else f"{p.bound:.2f}", p.source] for p in STATIC_MNIST
-    }
+    rows = [
+        (p.nll, [p.model, f"{p.nll:.2f}", "-" if p.bound is None else f"{p.bound:.2f}", p.source]) for p in STATIC_MNIST
+    ]
     for name, model in OURS.items():
         if record := found.get(name):
-            rows[record["nll"]] = [model, figure(record), figure(record, "bound"), f"ours, `{name}`"]
-    return [["model", "-log p", "bound", "source"], *(rows[nll] for nll in sorted(rows))]
+            rows.append((record["nll"], [model, figure(record), figure(record, "bound"), f"ours, `{name}`"]))
+    return [["model", "-log p", "bound", "source"], *(row for _, row in sorted(rows, key=lambda row: row[0]))]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,11 @@ class GivenRows:
     given: float  # the probability of the conditions
     ess: float | None  # effective sample size of the draws that the rows were chosen from
     draws: int | None
+    rows: int
+
+    def without_rows(self) -> "GivenRows":
+        """How the rows were drawn, to keep where there are many."""
+        return replace(self, x=self.x[:0])
 
     @property
     def sentence(self) -> str:
@@ -100,7 +105,7 @@ class GivenRows:
         likely = f"the conditions have probability {self.given:.3g}"
         if self.ess is None or self.draws is None:
             return f"drawn exactly; {likely}"
-        few = "; many of them are equal, so use them with care" if self.ess < len(self.x) else ""
+        few = "; many of them are equal, so use them with care" if self.ess < self.rows else ""
         return f"chosen among {self.draws:,} weighted draws, effective sample size {self.ess:,.0f}{few}; {likely}"
 
 
@@ -110,7 +115,8 @@ def joined(parts: list[GivenRows]) -> GivenRows:
         return parts[0]
     ess, draws = (None if parts[0].ess is None else sum(getattr(p, k) for p in parts) for k in ("ess", "draws"))
     x = np.concatenate([p.x for p in parts])
-    return GivenRows(x, parts[0].method, float(np.mean([p.given for p in parts])), ess, draws)
+    given, rows = float(np.mean([p.given for p in parts])), sum(p.rows for p in parts)
+    return GivenRows(x, parts[0].method, given, ess, draws, rows)
 
 
 def ask(
@@ -194,7 +200,8 @@ def given_rows(
     for block, start in enumerate(range(0, n, BLOCK)):
         own = int(np.random.SeedSequence([seed, block]).generate_state(1)[0] >> 1) if block else seed
         found: ConditionalSamples = conditional.sample(min(BLOCK, n - start), seed=own, progress=progress)
-        yield GivenRows(found.x, found.method, factor * math.exp(found.log_p), found.ess, found.draws)
+        given = factor * math.exp(found.log_p)
+        yield GivenRows(found.x, found.method, given, found.ess, found.draws, len(found.x))
 
 
 def variables_of(schema: Schema, parts: Mapping[int, AbstractPart]) -> tuple[list[Variable], float]:

@@ -142,6 +142,7 @@ class Models:
         else:
             arrays[str(rng.choice([*arrays, "x", "decoder.0", ""]))] = arrays.pop(name)
         if rng.random() < 0.05:
-            head[str(rng.choice(sorted(head)))] = str(NASTY[int(rng.integers(len(NASTY)))])
+            text = str(NASTY[int(rng.integers(len(NASTY)))])
+            head[str(rng.choice(sorted(head)))] = text.replace("\ud800", "?")  # which no file can hold as it is
         forged(path, head, arrays)
         return kind
