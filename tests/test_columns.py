@@ -208,6 +208,15 @@ def test_every_number_has_a_density(name):
     assert column.find(np.array(["pink", "nan", "inf", "1_0"], object)).tolist() == [-1] * 4
 
 
+@pytest.mark.parametrize("size", [1e-290, 1e-300, 1e-306, 1e-320])
+def test_numbers_near_the_smallest_float_are_numbers(size):
+    words = np.array([repr(float(v) * size) for v in np.random.RandomState(0).random_sample(100)], object)
+    column = fit_number("x", "", words, False, 8)
+    assert column.is_sound()
+    assert np.isfinite(column.log_density(words, column.find(words))).all()
+    assert all(abs(float(w)) < 3 * size + 1e-308 for w in column.draw(column.find(words), RNG))
+
+
 def code(column, values, place):
     """(places written and read again, length in nats)"""
     ans, writing = Ans(), Writing()

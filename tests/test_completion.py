@@ -183,11 +183,29 @@ def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
     (tmp_path / "holes.csv").write_text("size,colour\nS,\n,red\n")
     fill = ["complete", tmp_path / "run", tmp_path / "holes.csv", "-n", 20, "--out", tmp_path / "f.csv"]
     assert told(capsys, *fill)[0] == 0
+    (tmp_path / "none.csv").write_text("size,colour\n")
+    assert "has no rows" in told(capsys, "complete", tmp_path / "run", tmp_path / "none.csv")[2]
+    away = ["compress", tmp_path / "run", tmp_path / "away.csv", tmp_path / "a.drn"]
+    assert "there is no file" in told(capsys, *away)[2]
     rows = [line.split(",") for line in (tmp_path / "f.csv").read_text().splitlines()]
     assert rows[0] == ["size", "colour"]
     assert {r[1] for r in rows[1:21]} <= {"red", "green"}
     assert {r[0] for r in rows[1:21]} == {"S"}
     assert {r[1] for r in rows[21:]} == {"red"}
+
+
+def test_a_missing_cell_of_a_column_with_one_value_is_filled(tmp_path, capsys):
+    lines = ["colour,mark"] + [f"{c},{m}" for c, m in zip(["red", "green"] * 18, ["x", "", ""] * 12)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    train = ["train", tmp_path / "t.csv", "--categorical", "auto", "--tiny", "--quiet", "--out", tmp_path / "run"]
+    assert told(capsys, *train)[0] == 0
+    for rows, filled in (("red,\n", "red,x\n"), ("red,x\ngreen,\n", "red,x\ngreen,x\n")):
+        (tmp_path / "holes.csv").write_text(f"colour,mark\n{rows}")
+        fill = ["complete", tmp_path / "run", tmp_path / "holes.csv", "--out", tmp_path / "f.csv", "--json"]
+        assert told(capsys, *fill)[1]["rows_with_holes"] == 1
+        assert (tmp_path / "f.csv").read_text() == f"colour,mark\n{filled}"
+    (tmp_path / "holes.csv").write_text("colour,mark\nred,x\n")
+    assert "nothing is missing" in told(capsys, "complete", tmp_path / "run", tmp_path / "holes.csv")[2]
 
 
 @pytest.mark.parametrize("name", ["1 factorial", "fvsbn | c"])

@@ -72,6 +72,8 @@ def complete(args) -> None:
     else:
         given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter, args.unseen)
     known, missing = given.survey(run)
+    if not given.rows:
+        raise DarnError(f"{args.data} has no rows: give at least one")
     if not known.rows:
         raise DarnError(f"nothing is missing in {args.data}: leave cells empty, or hide some with --hide")
     within, conditions = {}, None
@@ -109,7 +111,7 @@ def complete(args) -> None:
     fraction = missing / (known.rows * run.model.n_x)
     facts |= {"rows": given.rows, "rows_with_holes": known.rows, "method": method, "missing": fraction}
     facts["ess"] = {"mean": float(ess.mean), "min": least} if ess.count else None
-    how_many = f"{n} completion{'s' * (n > 1)} of {known.rows:,} rows"
+    how_many = f"{n} completion{'s' * (n > 1)} of {known.rows:,} row{'s' * (known.rows != 1)}"
     lines = [f"{how_many} with missing values, {fraction:.0%} of their units missing ({method})"]
     if ess.count:
         lines[0] += f"; effective sample size {ess.mean:.1f} of {args.samples} (least {least:.1f})"

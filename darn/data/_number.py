@@ -29,6 +29,7 @@ COMMON = 5  # a number has its own frequency within its piece if it occurs this 
 SIGMAS = 4  # so many standard deviations more often than if the piece were uniform
 MOST_COMMON = 2000  # such numbers of a column: the most frequent ones
 DIGITS = 15  # that a float represents exactly
+FINEST = 308  # decimals of a step: 10^308 is a float
 MOST_DIGITS = 400  # after the point, or zeros before it: the smallest float has 324
 NEVER = 1e-9  # the probability of a number below 0, or above, where all training rows are on the other side
 
@@ -253,7 +254,7 @@ def lattice(words: list[str]) -> tuple[int, tuple[int, int]]:
     need = max(-v.normalize().as_tuple().exponent for v in exact)  # type: ignore[operator]
     largest = max(abs(v) for v in exact)
     room = DIGITS - 1 - (largest.adjusted() if largest else 0)
-    decimals = min(max(need, 0), room)
+    decimals = min(max(need, 0), room, FINEST)
     fewest = min(min(max(-v.as_tuple().exponent, 0) for v in exact), max(room, 0))  # type: ignore[operator]
     return decimals, (fewest, max(fewest, decimals))
 

@@ -208,7 +208,7 @@ def allowed_steps(place, tests: Sequence[Test], what: str = "a number") -> Inter
 
 
 def _float(i: int) -> float:
-    return float(i) if abs(i) < 10**300 else math.copysign(math.inf, i)
+    return float(min(max(i, -(10**300)), 10**300))
 
 
 def _but(points: list[int]) -> Intervals:

@@ -70,6 +70,8 @@ def open_source(
         if is_table(p) and p.exists() and split is None:
             return _table(p, n, schema, delimiter)
         if schema is not None:
+            if not p.exists():
+                raise DarnError(f"there is no file {path}: give a .csv or .parquet file")
             raise DarnError(f"{path} is not a table, but the model is over one: give a .csv or .parquet file")
     return open_rows(path, n=n, split=split)
 

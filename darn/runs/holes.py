@@ -48,8 +48,9 @@ class Holes:
 
     @property
     def holed(self) -> np.ndarray:
-        """(N,), True for the rows with missing units."""
-        return np.asarray(self.mask.any(axis=1))
+        """(N,), True for the rows with missing units, or missing cells of columns that have one value only."""
+        units = np.asarray(self.mask.any(axis=1))
+        return units if self.cells is None else units | np.asarray(self.cells.any(axis=1))
 
 
 @dataclass(frozen=True)
