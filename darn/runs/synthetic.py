@@ -65,12 +65,13 @@ def table(
 class Copies:
     """Counts the rows that equal a training row, and compares with the fraction of held-out rows that do.
 
-    Rows are compared as bits (numbers in the same bin are equal). A model that memorised rows produces more copies than
-    there are among held-out rows.
+    Rows are compared as bits: numbers and dates in the same cell are equal. A model that memorised rows produces more
+    copies than there are among held-out rows.
     """
 
     def __init__(self, run: Run):
         self._seen, self._count, self._rows = None, 0, 0
+        self._rounded = run.schema is not None and any(c.kind in ("number", "date") for c in run.schema.columns)
         try:
             splits = run.splits()
         except DarnError:
@@ -91,11 +92,14 @@ class Copies:
         """The fractions; None if the training data are no longer available."""
         if self._seen is None or not self._rows:
             return None
-        return {"sampled": self._count / self._rows, "held_out": self._held_out, "train_rows": self._train}
+        shares = {"sampled": self._count / self._rows, "held_out": self._held_out}
+        return shares | {"train_rows": self._train, "numbers_by_cell": self._rounded}
 
 
 def sentence(found: dict) -> str:
-    return (
+    """How many rows are copies, in words."""
+    text = (
         f"{found['sampled']:.1%} of them equal one of the {found['train_rows']:,} training rows, as do "
         f"{found['held_out']:.1%} of the held-out rows"
     )
+    return text + (", if numbers in the same cell count as equal" if found["numbers_by_cell"] else "")
