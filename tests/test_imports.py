@@ -23,7 +23,7 @@ STOREYS = [
     {"codec"},
     {"training", "fidelity"},
     {"runs"},
-    {"report"},
+    {"report", "cluster"},
     {"paper"},
     {"estimator", "table_estimator", "cli"},
     {"__main__"},

@@ -46,6 +46,7 @@ def sample(args) -> None:
     from darn.inference import sampling, sparse
     from darn.inference.summary import Moments
     from darn.runs import questions, synthetic
+    from darn.runs.classes import label_contexts, one_context
     from darn.runs.folder import load
 
     run = load(args.model)
@@ -126,38 +127,6 @@ def sample(args) -> None:
         print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
     else:
         say(args, facts, *lines)
-
-
-def label_contexts(run, label: str | None):
-    """A function from (first row, number of rows) to their contexts; None for a model without one."""
-    import numpy as np
-
-    classes = list(run.about.data.classes or ())
-    if label is not None and not classes:
-        raise DarnError("this model was trained without --labels, so there is no class to choose")
-    if run.model.n_context != len(classes):
-        raise DarnError("this model needs an observed context for every row: sample it from Python")
-    if not classes:
-        return None
-    if label is not None and label not in classes:
-        raise DarnError(f"there is no class {label!r}: choose one of {', '.join(classes)}")
-
-    def contexts(start: int, count: int):
-        every = np.arange(start, start + count) % len(classes)
-        chosen = every if label is None else np.full(count, classes.index(label))
-        return np.eye(len(classes), dtype=np.float32)[chosen]
-
-    return contexts
-
-
-def one_context(run, contexts, label: str | None):
-    """The context of all rows; None for a model without one."""
-    if contexts is None:
-        return None
-    if label is None:
-        classes = ", ".join(run.about.data.classes)
-        raise DarnError(f"conditions are for one class: choose it with --label, one of {classes}")
-    return contexts(0, 1)[0]
 
 
 def encode(args) -> None:

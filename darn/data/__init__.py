@@ -2,6 +2,7 @@
 
 from darn.data._arrays import open_arrays_parts as open_arrays_parts
 from darn.data._atari import GAMES as GAMES
+from darn.data._batch import Batch as Batch
 from darn.data._columns import Columns as Columns
 from darn.data._columns import listed as listed
 from darn.data._conditions import Question as Question

@@ -34,10 +34,14 @@ class Form:
     tags: tuple[str, ...]  # what each column's texts stand for, a key of `_FROM_TEXT`
     dtypes: tuple[Any, ...] = ()  # the library's own; () chooses the usual ones
 
+    def columns(self, cells: np.ndarray) -> list[list[Any]]:
+        """The values of each column that the texts (N, columns) stand for; None for missing ones."""
+        read = [_FROM_TEXT[tag] for tag in self.tags]
+        return [[read[j](t) if t else None for t in cells[:, j].tolist()] for j in range(len(self.names))]
+
     def frame(self, cells: np.ndarray) -> Any:
         """The texts (N, columns) as a frame of these types; '' is a missing value."""
-        read = [_FROM_TEXT[tag] for tag in self.tags]
-        columns = [[read[j](t) if t else None for t in cells[:, j].tolist()] for j in range(len(self.names))]
+        columns = self.columns(cells)
         dtypes = self.dtypes or (None,) * len(columns)
         if self.library == "pandas":
             import pandas

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from darn.batching import join, recut, row_keys, row_numbers, rows_within, stream_rows
+from darn.batching import Numbers, join, recut, row_keys, row_numbers, rows_within, stream_rows
 from darn.devices import Devices, everywhere, using
 from darn.errors import DarnError, InputError
 from darn.inference.sampling import as_floats
@@ -106,9 +106,13 @@ def row_by_row(model: Stack, x, *, precision: float = PRECISION, n_samples: int 
     """
     if method_for(model) == "exact":
         return exact(model, x).log_p
-    own = np.array([zlib.crc32(r.tobytes()) for r in np.packbits(np.asarray(x, np.uint8), axis=1)], np.uint32)
     options = {"precision": precision, "among": math.inf, "n_samples": n_samples, "repeats": 1}
-    return importance(model, x, numbers=own, **options).log_p
+    return importance(model, x, numbers=own_numbers(x), **options).log_p
+
+
+def own_numbers(x: np.ndarray) -> np.ndarray:
+    """(N,) numbers that follow from each row's bits, to take the place of row numbers."""
+    return np.array([zlib.crc32(r.tobytes()) for r in np.packbits(np.asarray(x, np.uint8), axis=1)], np.uint32)
 
 
 def score_parts(
@@ -121,22 +125,25 @@ def score_parts(
     n_samples: int | None = None,
     repeats: int = 10,
     seed: int = 0,
+    numbers: Numbers = 0,
     progress: Progress | None = None,
 ) -> Iterator[Scores]:
     """Scores rows that come in parts, in memory that does not grow with their number.
 
-    The scores are those of `exact` and `importance`, whatever the parts; `summary.Running` sums them up.
+    The scores are those of `exact` and `importance`, whatever the parts; `summary.Running` sums them up. `parts` may be
+    some of the n rows only: given their numbers, they get the scores that they have among all of them.
 
     Args:
         model: any stack.
         parts: (x, context, log density) of consecutive rows; context None for a model without one; the density of a
             table's numbers within their cells (`darn.data.Rows.log_density`), which is added to log p, or None.
-        n: the number of rows.
+        n: the number of rows in all.
         method: "exact" or "importance".
         precision: as for `evaluate`.
         n_samples: as for `evaluate`.
         repeats: as for `evaluate`.
         seed: of the importance samples.
+        numbers: of the rows among the n, which their samples follow from.
         progress: called with the number of rows done after each program.
 
     Yields:
@@ -144,10 +151,9 @@ def score_parts(
     """
     if method == "exact":
         return _exact_parts(model, parts, n, None, progress)
-    numbered = ((x, context, None, density) for x, context, density in parts)
     if n_samples is None:
-        return _settled_parts(model, numbered, n, precision, None, seed, None, progress)
-    return _importance_parts(model, numbered, n, n_samples, repeats, seed, None, progress)
+        return _settled_parts(model, parts, n, precision, None, seed, None, numbers, progress)
+    return _importance_parts(model, parts, n, n_samples, repeats, seed, None, numbers, progress)
 
 
 def _checked(model: Stack, x) -> None:
@@ -228,7 +234,9 @@ def _exact_parts(model: Stack, parts: Parts, rows: int, rows_at_once: int | None
     floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
     pairs = max(floats // model.row_floats, 1)
     codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
-    size = rows_within(codes * model.row_floats, rows, rows_at_once or rows, floats)
+    # More rows at once are no faster, and a program's shape is the same for any larger number of rows.
+    most = rows_at_once or (1 << (10 if jax.default_backend() == "cpu" else 14))
+    size = rows_within(codes * model.row_floats, rows, most, floats)
     model = everywhere(model)
 
     def table(x, context):
@@ -327,25 +335,24 @@ def importance(
         -log p and bound, by row and on average.
     """
     _checked(model, x)
-    parts = [(x, context, numbers, log_density)]
+    parts, own = [(x, context, log_density)], 0 if numbers is None else numbers
     if n_samples is None:
-        found = _settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
+        found = _settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, own, progress)
     else:
-        found = _importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, progress)
+        found = _importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, own, progress)
     return _whole(found, Running("importance", n_samples, repeats))
 
 
 def _settled_parts(
-    model: Stack, parts: Iterable[tuple], n: int, precision: float, among, seed: int, rows_at_once, progress
+    model: Stack, parts: Parts, n: int, precision: float, among, seed: int, rows_at_once, numbers: Numbers, progress
 ) -> Iterator[Scores]:
-    """`parts` are (x, context, numbers, log density)."""
     # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `Running`.
     variance = precision * min(1.0, (among or n) * precision / 2.5**2)
     size = lots_at_once(model, n, rows_at_once)
     start = 0
-    for x, context, own, density in recut(parts, BLOCK):
-        numbers = row_numbers(start, len(x)) if own is None else own
-        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=numbers, size=size)
+    for x, context, density in recut(parts, BLOCK):
+        own = row_numbers(start, len(x), numbers)
+        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=own, size=size)
         start += len(x)
         if progress is not None:
             progress(len(x))
@@ -353,9 +360,16 @@ def _settled_parts(
 
 
 def _importance_parts(
-    model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
+    model: Stack,
+    parts: Parts,
+    n: int,
+    n_samples: int,
+    repeats: int,
+    seed: int,
+    rows_at_once: int | None,
+    numbers: Numbers,
+    progress: Progress | None,
 ) -> Iterator[Scores]:
-    """`parts` are (x, context, numbers, log density)."""
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
@@ -365,11 +379,11 @@ def _importance_parts(
     chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
     left, model = n, everywhere(model)
 
-    def weigh(numbers, bits, side, own):
+    def weigh(own, bits, side):
         nonlocal left
         rows, bits, repeated = len(bits), as_floats(bits), []
         for r in range(repeats):
-            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), numbers if own is None else own)
+            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), own)
             zero = jnp.zeros(rows)
             sums, at = (jnp.asarray(0, jnp.int32), jnp.full(rows, -1e30), zero, zero, zero), []
             for mark in marks(n_samples):
@@ -384,5 +398,5 @@ def _importance_parts(
         estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
         return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates)
 
-    found = stream_rows(weigh, size, parts, numbered=True, beside=True)
+    found = stream_rows(weigh, size, parts, numbered=True, numbers=numbers, beside=True)
     return (scores.checked().with_density(density) for scores, density in found)

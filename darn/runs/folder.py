@@ -132,6 +132,19 @@ class Run:
 
         return dataclasses.replace(found, read=read)
 
+    def rows_of(self, batch: data.Batch, *, unseen: str = "error") -> data.Rows:
+        """The rows of a batch in memory, read as those of a file are.
+
+        Args:
+            batch: Its columns are the model's, by name or in their order.
+            unseen: As for `rows`.
+        """
+        how = self._how(None, unseen)
+        options = {k: how[k] for k in ("n", "columns", "labels", "classes")}
+        rows = batch.rows(own=self.columns, intensities=how["binarize"] == "intensity", **options)
+        self._check_context(rows, "the batch")
+        return rows
+
     def _check_context(self, rows: data.Rows, source: str | None) -> None:
         given = 0 if rows.context is None else rows.context.shape[1]
         if given != self.model.n_context:
