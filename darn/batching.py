@@ -32,7 +32,7 @@ def row_numbers(start: int, count: int, numbers: Numbers = 0) -> np.ndarray:
     """
     place = start + np.arange(count)
     found = numbers[np.minimum(place, len(numbers) - 1)] if isinstance(numbers, np.ndarray) else numbers + place
-    return (found % KEYS).astype(np.uint32)
+    return (found.astype(np.int64) % KEYS).astype(np.uint32)
 
 
 def rows_within(row_floats: int, n: int, most: int, floats: int = FLOATS) -> int:

@@ -29,7 +29,9 @@ class Compressor(AbstractWorker):
 
     def _of(self, batch: Batch) -> Any:
         made = [self._compressed(batch)] if len(batch) else []
-        return batch.beside({"drn": np.array(made, object), "rows": np.array([len(batch)] * len(made), np.int64)}, False)
+        return batch.beside(
+            {"drn": np.array(made, object), "rows": np.array([len(batch)] * len(made), np.int64)}, False
+        )
 
     def _compressed(self, batch: Batch) -> bytes:
         run, file = self.run, io.BytesIO()

@@ -24,7 +24,9 @@ class Sampler(AbstractWorker):
         label: for a model trained with labels, the class to draw; None draws all in turn.
     """
 
-    def __init__(self, model: Any, *, row: str = "id", rows: int | None = None, seed: int = 0, label: str | None = None):
+    def __init__(
+        self, model: Any, *, row: str = "id", rows: int | None = None, seed: int = 0, label: str | None = None
+    ):
         self._source = Source(model)
         self.row, self.rows, self.seed, self.label = row, rows, seed, label
         label_contexts(self.run, label)
@@ -38,7 +40,7 @@ class Sampler(AbstractWorker):
         own = {self.row: batch.column(self.row)}
         if run.schema is None:
             names = run.columns or [f"x{j + 1}" for j in range(run.model.n_x)]
-            found = {name: x[:, j] for j, name in enumerate(names)}
+            found: dict[str, Any] = {name: x[:, j] for j, name in enumerate(names)}
         else:
             texts = run.schema.decode(x, self.seed, numbers=numbers) if len(x) else []
             form = Form("", run.schema.names, tuple(usual_tag(c) for c in run.schema.columns))

@@ -28,6 +28,13 @@ from darn.errors import InputError, InputTypeError
 WHAT = "the batch"
 
 
+def _array(values: Any) -> np.ndarray:
+    """Values as an array, where NaN stands for a missing number."""
+    if isinstance(values, list) and None in values and all(isinstance(v, int | float | None) for v in values):
+        return np.array([np.nan if v is None else v for v in values])
+    return np.asarray(values)
+
+
 class Batch:
     """Columns of equal length, whatever library they come from.
 
@@ -36,7 +43,7 @@ class Batch:
     """
 
     def __init__(self, given: Any):
-        self.given = given
+        self.given: Any = given
         library = type(given).__module__.split(".")[0]
         if isinstance(given, Mapping):
             self._kind = "mapping"
@@ -47,7 +54,8 @@ class Batch:
                 f"a batch is a DataFrame of pandas, polars or Arrow, or a mapping from columns to arrays, not a "
                 f"{type(given).__name__}"
             )
-        names = given.schema.names if self._kind == "pyarrow" else given if self._kind == "mapping" else given.columns
+        names = self.given if self._kind == "mapping" else self.given.columns
+        names = self.given.schema.names if self._kind == "pyarrow" else names
         self.names: list[str] = list(names)
         if not all(isinstance(n, str) for n in self.names) or len(set(self.names)) < len(self.names):
             raise InputError("the columns of a batch must have different names, which are texts")
@@ -81,7 +89,7 @@ class Batch:
         """More columns, with these or alone, in the same type."""
         if self._kind == "mapping":
             own = dict(self.given) if keep else {}
-            return own | {k: np.asarray(v) for k, v in new.items()}
+            return own | {k: _array(v) for k, v in new.items()}
         if self._kind == "pandas":
             import pandas
 

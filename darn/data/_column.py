@@ -236,7 +236,7 @@ class Aside(AbstractColumn):
     def draw(self, values, rng):
         if self.numbered is None:
             return [""] * len(values)
-        return [str(self.numbered + i) for i in range(len(values))]
+        return [str(self.numbered + i) for i in rng.numbers.tolist()]
 
     def written(self, values, place):
         return [""] * len(values)

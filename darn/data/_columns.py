@@ -178,11 +178,15 @@ def read_words(table: Table, path: Path, what: str, labels, columns: Columns, *,
         rows = schema.encode(names, used, what, unseen=columns.unseen)
         part = Part(rows.bits, **found, log_density=None if schema.exact else rows.log_density)
         return Raw(what, {WHOLE: part}, columns=schema.units, source=source, schema=schema)
-    numbers = [_floats(used[:, i], n, what) for i, n in enumerate(names)]
-    X = np.stack(numbers, axis=1)
+    X = numbers_of(used, names, what)
     if not scored:
         X, _ = matrix(X, what, names)
     return Raw(what, {WHOLE: Part(X, **found)}, columns=names, source=source)
+
+
+def numbers_of(cells: np.ndarray, names: Sequence[str], what: str) -> np.ndarray:
+    """The cells of a table (N, columns) as numbers."""
+    return np.stack([_floats(cells[:, i], name, what) for i, name in enumerate(names)], axis=1)
 
 
 def _source(path: Path, layout: Layout) -> str:

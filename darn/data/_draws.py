@@ -18,16 +18,16 @@ class RowDraws:
     """
 
     def __init__(self, seed: int, stream: int, numbers: np.ndarray):
-        self._own, self._numbers = (seed, stream), np.asarray(numbers, np.int64)
+        self._own, self.numbers = (seed, stream), np.asarray(numbers, np.int64)
 
     def take(self, index: np.ndarray) -> RowDraws:
         """Those of some of the rows."""
-        return RowDraws(*self._own, self._numbers[index])
+        return RowDraws(*self._own, self.numbers[index])
 
     def uniform(self, count: int) -> np.ndarray:
         """(count, N), `count` numbers of each row, at most `MOST`."""
-        found = np.zeros((len(self._numbers), MOST))
-        group, place = np.divmod(self._numbers, GROUP)
+        found = np.zeros((len(self.numbers), MOST))
+        group, place = np.divmod(self.numbers, GROUP)
         for g in np.unique(group).tolist():
             # Raw output, not a Generator's: it is frozen, so the same seed gives the same rows with every NumPy.
             raw = np.random.Philox(np.random.SeedSequence([*self._own, g])).random_raw(GROUP * MOST)

@@ -50,6 +50,11 @@ class Run:
         return self.about.recipe
 
     @property
+    def file(self) -> Path:
+        """The model file."""
+        return self.path / "model.safetensors" if self.path.is_dir() else self.path
+
+    @property
     def shape(self) -> tuple[int, int] | None:
         """Rows and columns of an image, if the model is over images."""
         return self.about.data.shape
