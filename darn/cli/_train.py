@@ -12,7 +12,7 @@ from darn.cli._meet import place_of
 from darn.errors import DarnError
 from darn.paper.recipes import RECIPES, find
 from darn.runs.fields import fields_of, show_field
-from darn.runs.lock import is_unused
+from darn.runs.place import is_new
 from darn.runs.provenance import versions
 from darn.runs.recipe import PARTS, Recipe, override
 
@@ -146,7 +146,7 @@ def asked_recipe(args, prefix: str) -> tuple[Path, Recipe, "Splits | None"]:
     own = _own_data(args.recipe)
     name, recipe = find(args.recipe, own)
     out = Path(args.out or Path("runs") / f"{prefix}{name}")
-    if not args.resume and not _together.is_other() and not is_unused(out):
+    if not args.resume and not _together.is_other() and not is_new(out):
         raise DarnError(f"{out} exists already: continue it with --resume, or choose another folder with --out")
     given = given_fields(args)
     splits = None

@@ -20,14 +20,14 @@ from darn import data
 from darn.config import Architecture
 from darn.devices import check_same, first, in_first, is_first
 from darn.errors import DarnError, FormatError
-from darn.files import atomic, read_bytes
+from darn.files import atomic, locked, read_bytes
 from darn.jsonable import FieldError, parse
 from darn.model import Stack
 from darn.model_file import load_model
 from darn.runs import defaults, pretrained, search
 from darn.runs.fields import fields_of, show_field
 from darn.runs.info import MAX_JSON, Info, read_info
-from darn.runs.lock import is_unused, locked
+from darn.runs.place import WRITTEN, is_new
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe, override
 from darn.zoo import build
@@ -358,7 +358,7 @@ def train(
         )
     model = new_model(recipe, splits)
     created = [p for p in (out, *out.parents) if not p.exists()]
-    with in_first(locked(out)):
+    with in_first(locked(out, WRITTEN)):
         if not resume:
             first(lambda: _check_unused(out))  # another process may have started a run there meanwhile
         try:
@@ -421,7 +421,7 @@ def _train(
 
 
 def _check_unused(out: Path) -> None:
-    if not is_unused(out):
+    if not is_new(out):
         raise DarnError(f"{out} exists already: choose another folder, or resume the run in it")
 
 
