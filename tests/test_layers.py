@@ -26,7 +26,7 @@ from helpers import (
 from jax import lax
 
 from darn.errors import DarnError
-from darn.inference.completion import _held
+from darn.inference.filling import drawn_given
 from darn.layers import NADE, _conv, symmetries
 from darn.nn import ARITHMETICS, COMPILED, CausalLocal, Host, _turns, bits, replaced, softplus
 from darn.nn._gated import dropout
@@ -416,7 +416,7 @@ def test_what_is_seen_is_worth_the_same_whatever_is_drawn_where_a_layer_separate
 
     @jax.jit
     def worths(missing, keys):
-        return jax.vmap(lambda missing: jax.vmap(lambda key: _held(layer, c, x, missing, key))(keys))(missing)
+        return jax.vmap(lambda missing: jax.vmap(lambda key: drawn_given(layer, c, x, missing, key))(keys))(missing)
 
     separated = 0
     found = worths(jnp.asarray(np.array(masks)), jax.random.split(jax.random.key(1), 50))
