@@ -80,6 +80,20 @@ class AbstractTurns(abc.ABC):
     def fetch(self, held: Any) -> Any:
         """An array over rows that `call` returned."""
 
+    def linear(self, decide: Decide, carry: Any, start: Any, a: Any, W: Any) -> tuple[Any, Any]:
+        """(y, carry) of a block of units, the first of which is `start`: their logits are a + W y.
+
+        W is strictly lower-triangular.
+        """
+
+        def one_unit(state, i):
+            carry, a = state
+            carry, bit = decide(carry, start + i, a[i])
+            return (carry, self.spread(a, W[:, i], bit, i)), bit
+
+        (carry, _), y = self.written_out(one_unit, (carry, a), len(W))
+        return y, carry
+
     def one_by_one(self, layer: Any, state: Any, decide: Decide, carry: Any) -> tuple[Any, Any]:
         """(y, carry) by the layer's own `read` and `write`, unit by unit."""
 
@@ -157,8 +171,14 @@ class Host(AbstractTurns):
 
     xp = np
 
-    def __init__(self, at_once: int = 512):
-        self.at_once = at_once  # rows per call of the compiled parts of the walk
+    def __init__(self, at_once: int = 512, linear: Callable | None = None):
+        """A walk on the host.
+
+        Args:
+            at_once: rows per call of the compiled parts of the walk.
+            linear: `AbstractTurns.linear` without `decide`, for one who can do it faster than unit by unit.
+        """
+        self.at_once, self._linear = at_once, linear
         self._programs: dict[tuple[Callable, int], tuple[Any, Any, Any]] = {}
 
     def block(self):
@@ -189,6 +209,11 @@ class Host(AbstractTurns):
     def spread(self, a, w, bit, i):
         a[i + 1 :] += w[i + 1 :, None] * bit.astype(a.dtype)  # mixed types would be slow
         return a
+
+    def linear(self, decide, carry, start, a, W):
+        if self._linear is None:
+            return super().linear(decide, carry, start, a, W)
+        return self._linear(carry, start, a, W)
 
     def rows(self, state):
         return jax.tree.leaves(state)[0].shape[-1:]
