@@ -10,6 +10,7 @@ Each unit is coded for all rows before the next one, so that an autoregressive l
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from darn.codec._twin import dtype_of
 from darn.devices import everywhere
 from darn.layers import AbstractBinaryLayer
 from darn.model import Stack
-from darn.nn import Host
+from darn.nn import AbstractBlockwise, Decide, Host
 
 BATCH = 512  # rows evaluated by one program
 PROGRAM = 1 << 28  # products that cost about as much as starting one more program
@@ -35,6 +36,21 @@ Bits = np.ndarray  # (rows, units) uint8
 Choose = Callable[[Any, np.ndarray], np.ndarray]
 # (a, W) -> the bits of units whose logits are a + W y; see `Ans.pop_linear`
 ChooseLinear = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Linear(AbstractBlockwise):
+    """Decides units one by one, or a block of linear units at once."""
+
+    decide: Decide
+    choose: ChooseLinear
+
+    def __call__(self, carry, units, a):
+        return self.decide(carry, units, a)
+
+    def linear(self, carry, start, a, W):
+        assert carry == start  # in order, as `decide` checks
+        return self.choose(a, W), carry + len(W)
 
 
 def _layer(stack: Stack, side: str, l: int) -> AbstractBinaryLayer:
@@ -162,16 +178,12 @@ class Evaluator:
                 raise TypeError(f"on the host, {type(layer).__name__}.walk must decide the units in order")
             return decided + count, choose(here, a)
 
-        def linear(decided, start, a, W):
-            assert choose_linear is not None
-            return choose_linear(a, W), decided + len(W)
-
         with self._exactly():
             program = partial(_start, self._spread, side, l)
             orders = None if orders is None else orders.astype(np.int32)
             state = map_rows(program, rows, self._size(rows), orders, x, h, out_axis=-1, numbered=True)
-            host = Host(self._walk_size(rows), None if choose_linear is None or orders is not None else linear)
-            y, _ = layer.walk(state, decide, 0, host)
+            own = decide if choose_linear is None else _Linear(decide, choose_linear)
+            y, _ = layer.walk(state, own, 0, Host(self._walk_size(rows)))
         return np.ascontiguousarray(y.T, dtype=np.uint8)
 
     def lengths(

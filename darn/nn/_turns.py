@@ -23,6 +23,17 @@ from darn.batching import chunks, cut
 Decide = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
+class AbstractBlockwise(abc.ABC):
+    """A `Decide` on the host that can also decide a block of linear units faster than one by one."""
+
+    @abc.abstractmethod
+    def __call__(self, carry: Any, units: Any, a: Any) -> tuple[Any, Any]: ...
+
+    @abc.abstractmethod
+    def linear(self, carry: Any, start: int, a: Any, W: Any) -> tuple[Any, Any]:
+        """As `AbstractTurns.linear`."""
+
+
 class AbstractTurns(abc.ABC):
     """How a walk runs: its loops, and the array operations that differ between NumPy and JAX."""
 
@@ -171,14 +182,8 @@ class Host(AbstractTurns):
 
     xp = np
 
-    def __init__(self, at_once: int = 512, linear: Callable | None = None):
-        """A walk on the host.
-
-        Args:
-            at_once: rows per call of the compiled parts of the walk.
-            linear: `AbstractTurns.linear` without `decide`, for one who can do it faster than unit by unit.
-        """
-        self.at_once, self._linear = at_once, linear
+    def __init__(self, at_once: int = 512):
+        self.at_once = at_once  # rows per call of the compiled parts of the walk
         self._programs: dict[tuple[Callable, int], tuple[Any, Any, Any]] = {}
 
     def block(self):
@@ -211,9 +216,9 @@ class Host(AbstractTurns):
         return a
 
     def linear(self, decide, carry, start, a, W):
-        if self._linear is None:
-            return super().linear(decide, carry, start, a, W)
-        return self._linear(carry, start, a, W)
+        if isinstance(decide, AbstractBlockwise):
+            return decide.linear(carry, start, a, W)
+        return super().linear(decide, carry, start, a, W)
 
     def rows(self, state):
         return jax.tree.leaves(state)[0].shape[-1:]
