@@ -30,7 +30,7 @@ from darn.inference.sampling import sample
 from darn.model_file import load_model, save_model
 from darn.nn import CLIPPED, Integers
 from darn.nn._tables import activation_table
-from darn.runs.folder import load
+from darn.runs.run import load
 from darn.zoo import build
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
