@@ -23,7 +23,7 @@ def compress(args) -> None:
     use_device(args)
     from darn import codec
     from darn.data import open_source
-    from darn.runs.folder import load
+    from darn.runs.run import load
     from darn.runs.shards import mark_of
 
     if args.train:
@@ -119,7 +119,7 @@ def decompress(args) -> None:
 
     from darn import codec
     from darn.data import Schema, check_joint, check_restore, read_notes, restore, unit_mask
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     with _open(source) as f:
         members = codec.read_members(f)

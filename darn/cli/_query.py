@@ -13,7 +13,7 @@ def query(args) -> None:
     use_device(args)
     from darn.runs import questions
     from darn.runs.classes import label_contexts, one_context
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(args.model)
     schema = questions.schema_of(run)

@@ -57,7 +57,7 @@ def sample(args) -> None:
     from darn.inference.summary import Moments
     from darn.runs import questions, synthetic
     from darn.runs.classes import label_contexts, one_context
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(args.model)
     start, stop = (0, args.n) if shard is None else shard.rows(args.n)
@@ -162,7 +162,7 @@ def encode(args) -> None:
     from darn.batching import recut
     from darn.inference import code as codes
     from darn.inference import sampling
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(args.model)
     if not run.model.n_layers:

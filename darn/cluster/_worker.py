@@ -16,7 +16,7 @@ from darn.files import read_bytes
 from darn.model import Stack
 from darn.model_file import save_model
 from darn.runs import pretrained
-from darn.runs.folder import Run, load
+from darn.runs.run import Run, load
 
 MOST = 4  # models that a process holds
 

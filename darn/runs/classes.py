@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from darn.errors import DarnError
-from darn.runs.folder import Run
+from darn.runs.run import Run
 
 
 def label_contexts(run: Run, label: str | None) -> Callable[[np.ndarray], np.ndarray] | None:

@@ -1,6 +1,5 @@
 """Files of one kind joined to one: compressed rows of one model, arrays of one width, tables with one header."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from darn import codec, data
 from darn.errors import DarnError
-from darn.files import atomic, open_input
+from darn.files import atomic, check_target, open_input
 from darn.runs.shards import in_order
 
 KINDS = (".drn", ".npy", ".csv")
@@ -34,10 +33,8 @@ def join(paths: list[str], out: str) -> tuple[int, list[str]]:
         if Path(path).suffix.lower() != suffix:
             raise DarnError(f"{path} is not a {suffix} file, but {out} is to be one: join files of one kind")
     paths = in_order(paths)
+    check_target(out, *paths)
     with atomic(out) as temporary:
-        for path in paths:
-            if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
-                raise DarnError(f"{out} is itself an input: name another file to write")
         write = {".drn": _compressed, ".npy": _arrays, ".csv": _tables}[suffix]
         return write(paths, temporary), paths
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from darn.data import AbstractPart, Schema
 from darn.errors import DarnError
-from darn.runs.folder import Run
+from darn.runs.run import Run
 
 
 def decoded(
