@@ -43,8 +43,9 @@ class Sampler(AbstractWorker):
             found: dict[str, Any] = {name: x[:, j] for j, name in enumerate(names)}
         else:
             texts = run.schema.decode(x, self.seed, numbers=numbers) if len(x) else []
-            form = Form("", run.schema.names, tuple(usual_tag(c) for c in run.schema.columns))
-            found = dict(zip(form.names, form.columns(np.array(texts, object).reshape(len(x), len(form.names)))))
+            form = Form(batch.library, run.schema.names, tuple(usual_tag(c) for c in run.schema.columns))
+            frame = Batch(form.frame(np.array(texts, object).reshape(len(x), len(form.names))))
+            found = {name: frame.own(name) for name in frame.names}
         if contexts is not None and run.about.data.classes:
             found["label"] = np.array(run.about.data.classes, object)[contexts(numbers).argmax(axis=1)]
         return batch.beside(own | found, keep=False)

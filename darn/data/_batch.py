@@ -65,6 +65,15 @@ class Batch:
             return len(next(iter(self.given.values()))) if self.names else 0
         return self.given.shape[0]
 
+    @property
+    def library(self) -> str:
+        """That a `Form` makes frames of this kind with."""
+        return {"pyarrow": "arrow", "mapping": "pandas"}.get(self._kind, self._kind)
+
+    def own(self, name: str) -> Any:
+        """A column as its library has it."""
+        return self.given.column(name) if self._kind == "pyarrow" else self.given[name]
+
     def column(self, name: str) -> np.ndarray:
         """A column as an array; one of arrays of equal length as a matrix."""
         if name not in self.names:
@@ -103,10 +112,14 @@ class Batch:
         import pyarrow  # pyright: ignore[reportMissingImports]
 
         names = [n for n in self.names if n not in new] if keep else []
-        arrays = [*(self.given.column(n) for n in names), *(pyarrow.array(v) for v in new.values())]
-        if isinstance(self.given, pyarrow.RecordBatch):
-            return pyarrow.RecordBatch.from_arrays(arrays, names=[*names, *new])
-        return pyarrow.table(arrays, names=[*names, *new])
+        ready = pyarrow.Array, pyarrow.ChunkedArray
+        arrays = [self.given.column(n) for n in names]
+        arrays += [v if isinstance(v, ready) else pyarrow.array(v) for v in new.values()]
+        table = pyarrow.table(arrays, names=[*names, *new])
+        if not isinstance(self.given, pyarrow.RecordBatch):
+            return table
+        whole = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
+        return pyarrow.RecordBatch.from_arrays(whole, names=table.column_names)
 
     def _frame(self) -> Any:
         """As `read_frame` takes it."""

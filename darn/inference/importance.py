@@ -114,7 +114,7 @@ def settled_parts(
     parts: Iterable[tuple],
     n: int,
     precision: float,
-    among: float | None,
+    among: float | int | None,
     seed: int,
     rows_at_once: int | None,
     numbers: Numbers,
