@@ -28,7 +28,7 @@ from jax import lax
 
 from darn.config import Architecture, LocalLayer
 from darn.errors import DarnError
-from darn.inference.completion import _held
+from darn.inference.filling import drawn_given
 from darn.layers import NADE, _conv, symmetries
 from darn.nn import ARITHMETICS, COMPILED, CausalConvolution, CausalLocal, Host, _turns, bits, replaced, softplus
 from darn.nn._gated import dropout
@@ -419,7 +419,7 @@ def test_what_is_seen_is_worth_the_same_whatever_is_drawn_where_a_layer_separate
 
     @jax.jit
     def worths(missing, keys):
-        return jax.vmap(lambda missing: jax.vmap(lambda key: _held(layer, c, x, missing, key))(keys))(missing)
+        return jax.vmap(lambda missing: jax.vmap(lambda key: drawn_given(layer, c, x, missing, key))(keys))(missing)
 
     separated = 0
     found = worths(jnp.asarray(np.array(masks)), jax.random.split(jax.random.key(1), 50))
