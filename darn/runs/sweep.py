@@ -7,7 +7,7 @@ its history), a checkpoint while it runs, and at the end best/, a run like any o
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,63 @@ PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save pa
 FLOATS = 1 << 33  # on an accelerator: of all the arrays of a program, 32 GiB
 
 
+@dataclass(frozen=True)
+class Job:
+    """Models that are trained together, and apart from all others."""
+
+    members: tuple[tuple[int, Recipe], ...]  # with their numbers
+    padded: Architecture  # large enough for all models of their group
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model of a sweep that is done, with its best weights."""
+
+    number: int
+    model: Stack
+    record: Record
+
+
+Spread = Callable[[list[Job], data.Splits], Iterator[list[Trained]]]
+
+
+def train_job(job: Job, splits: data.Splits) -> list[Trained]:
+    """Trains the models of a job: they get the weights that they get among all others.
+
+    Args:
+        job: of a sweep.
+        splits: the sweep's data.
+    """
+    make = maker(splits)
+    recipes = dict(job.members)
+    architectures = {i: r.architecture for i, r in recipes.items()}
+    trainings = {i: r.training for i, r in recipes.items()}
+    done: list[Trained] = []
+    train_group(
+        Group(tuple(recipes), job.padded),
+        trainings,
+        _fresh(architectures, trainings, make),
+        shapes(make, job.padded),
+        splits.train,
+        splits.valid,
+        finish=lambda i, model, record: done.append(Trained(i, jax.tree.map(np.asarray, model), record)),
+        dynamic=next(iter(recipes.values())).data.binarize == "dynamic" and splits.train.grey,
+    )
+    return done
+
+
+def _jobs(record: dict, members: list[Recipe]) -> list[Job]:
+    """What is left to train, in parts that do not need each other."""
+    architectures, jobs = [r.architecture for r in members], []
+    for planned in record["plan"]:
+        padded, every = Group.of(planned["members"], architectures).padded, planned["members"]
+        for k in range(0, len(every), planned["width"]):
+            batch = every[k : k + planned["width"]]
+            if not all(record["models"][i]["done"] for i in batch):
+                jobs.append(Job(tuple((i, members[i]) for i in batch), padded))
+    return jobs
+
+
 def run(
     recipe: Recipe,
     grid: dict[str, tuple],
@@ -48,6 +105,7 @@ def run(
     width: int | None = None,
     progress: Callable[[str], None] | None = None,
     devices: Devices = None,
+    spread: Spread | None = None,
 ) -> dict:
     """Trains every model of the grid, each as `darn.fit` would train it, and chooses between them as `fit` does.
 
@@ -64,6 +122,8 @@ def run(
         width: models trained at once.
         progress: called with a line of text after every call into a compiled program.
         devices: how many devices share every batch, or "all".
+        spread: trains jobs elsewhere, such as on a cluster (`darn.cluster.spread`), and yields the models of each when
+            they are done; None trains them here.
 
     Returns:
         What sweep.json holds, and whether the sweep was interrupted.
@@ -102,6 +162,15 @@ def run(
         record["seconds"] = before + time.monotonic() - began
         _write(out, record)
 
+    if spread is not None:
+        for models in spread(_jobs(record, members), splits):
+            for trained in models:
+                finish(trained.number, trained.model, trained.record)
+            if progress is not None:
+                progress(f"{sum(r['done'] for r in rows)}/{len(rows)} models trained")
+        if not all(r["done"] for r in rows):
+            return record | {"interrupted": True}
+        return _choose(out, record, before + time.monotonic() - began)
     for at, planned in enumerate(record["plan"]):
         left = [i for i in planned["members"] if not rows[i]["done"]]
         if not left:
@@ -174,7 +243,11 @@ def _fits(make, padded: Architecture, splits: data.Splits) -> int:
     return max(1, FLOATS // (8 * weights + scored))
 
 
-def _fresh(architectures: list[Architecture], trainings: list[Training], build):
+def _fresh(
+    architectures: Sequence[Architecture] | Mapping[int, Architecture],
+    trainings: Sequence[Training] | Mapping[int, Training],
+    build,
+):
     """Returns a function that builds the untrained model of a given number; one cheap program for each shape."""
     # A program that runs for a moment should not compile for seconds, so it is built on the CPU if JAX has one.
     try:
