@@ -1,6 +1,7 @@
 """Deterministic maps: functions with weights but without probability."""
 
 from darn.nn._activation import ACTIVATIONS as ACTIVATIONS
+from darn.nn._activation import Logistic as Logistic
 from darn.nn._activation import ReLU as ReLU
 from darn.nn._activation import Sigmoid as Sigmoid
 from darn.nn._activation import Tanh as Tanh

@@ -1,5 +1,7 @@
 """Pointwise nonlinearities, as maps without weights, so that a net is a list of maps."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,14 @@ from darn.nn._registry import register
 from darn.nn._tables import activation_table
 
 _STEP_BITS, _REACH = 10, 12  # tables cover multiples of 2^-10 up to +-12, where tanh differs from 1 by 2^-33
+
+
+class Logistic(NamedTuple):
+    """An activation as scale * sigmoid(slope * x) + offset."""
+
+    slope: float
+    scale: float
+    offset: float
 
 
 class Table(AbstractMap):
@@ -44,6 +54,8 @@ def _tabulated(name: str, inputs: Inputs, arithmetic) -> tuple[Table, Inputs]:
 class Tanh(AbstractMap):
     """d = tanh(c)."""
 
+    logistic = Logistic(2.0, 2.0, -1.0)
+
     def __call__(self, c):
         return jnp.tanh(c)
 
@@ -72,6 +84,8 @@ class ReLU(AbstractMap):
 @register("sigmoid")
 class Sigmoid(AbstractMap):
     """d = 1 / (1 + exp(-c))."""
+
+    logistic = Logistic(1.0, 1.0, 0.0)
 
     def __call__(self, c):
         return jax.nn.sigmoid(c)
