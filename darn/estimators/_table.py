@@ -192,7 +192,8 @@ class TableDARN(DensityMixin, BaseEstimator):
             random_state: as for the class.
 
         Returns:
-            The frame with its missing values filled in, except those of columns that are not modelled.
+            A frame of the same types (and index) with the missing values of modelled columns filled in; all other cells
+            are the same objects as before.
         """
         check_is_fitted(self)
         form, cells = data.read_frame(X)
@@ -200,15 +201,15 @@ class TableDARN(DensityMixin, BaseEstimator):
         gone = data.is_missing(cells) & np.isin(form.names, self.schema_.modelled)[None]
         holed = np.flatnonzero(gone.any(axis=1))
         if not len(holed):
-            return X
+            return X.copy() if form.library == "pandas" else X
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         found = completion.complete(
             self.model_, rows.bits[holed], rows.unknown[holed], seed=seed, n_samples=self.n_samples or 100
         )
         drawn = np.array(self.schema_.decode(found.x[:, 0], seed), object)
         place = [self.schema_.names.index(n) if n in self.schema_.names else 0 for n in form.names]
-        cells[holed] = np.where(gone[holed], drawn[:, place], cells[holed])
-        return form.frame(cells)
+        cells[holed] = drawn[:, place]
+        return form.filled(X, cells, gone, self.form_)
 
     def save(self, path) -> None:
         """Writes a model file, which the command line can also use, as in `darn sample FILE -n 10 --csv`."""

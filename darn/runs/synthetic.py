@@ -71,7 +71,7 @@ class Copies:
 
     def __init__(self, run: Run):
         self._seen, self._count, self._rows = None, 0, 0
-        self._rounded = run.schema is not None and any(c.kind in ("number", "date") for c in run.schema.columns)
+        self._rounded = run.schema is not None and not run.schema.exact
         try:
             splits = run.splits()
         except DarnError:
