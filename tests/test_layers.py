@@ -738,9 +738,9 @@ def test_a_nade_is_scored_by_factors_as_unit_by_unit(activation):
     A = jnp.zeros_like(layer.A.W).at[:, 0].set(jnp.array([300.0, -300, 90, -90, 1, 0]))
     e = jnp.array([-300.0, 300, -90, 90, 0, -500])
     far = eqx.tree_at(lambda m: (m.A.W, m.e), layer, (A, e))
-    for own, c in ((layer, c), (far, c.at[1, 2].set(1.0))):
-        over = lambda f: jax.vmap(jax.vmap(f, (None, None, 0)), (None, 0, 0))  # noqa: B023, E731
-        found, expected = (eqx.filter_jit(over(f))(own, y, c) for f in (NADE.logits, near))
+    over = [eqx.filter_jit(jax.vmap(jax.vmap(f, (None, None, 0)), (None, 0, 0))) for f in (NADE.logits, near)]
+    for own, given in ((layer, c), (far, c.at[1, 2].set(1.0))):
+        found, expected = (f(own, y, given) for f in over)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     slopes = [jax.grad(lambda m, f=f: f(m, y[0], c[0, 0]).sum())(layer) for f in (NADE.logits, near)]
     jax.tree.map(np.testing.assert_array_equal, *slopes)

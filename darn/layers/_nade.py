@@ -16,7 +16,7 @@ from darn.layers._base import (
     context_work,
     plus_context,
 )
-from darn.nn import ACTIVATIONS, AbstractMap, Logistic, Net, Work, register, rounded, tuning_field
+from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded, tuning_field
 
 UNITS = 16  # on a CPU: a backward pass computes as many units again at a time
 FLAT = 80.0  # exp of this is finite, and a sigmoid is constant far before
@@ -115,7 +115,7 @@ class NADE(AbstractBinaryLayer):
         own = jnp.zeros_like(self.e) if self.A is None else plus_context(jnp.zeros_like(self.e), self.A, c)
         if not _on_cpu():
             return b + self.blockwise(self.e + own, y)
-        return b + (self.stepwise(self.e + own, y) if self.logistic is None else _factored(self, own, y))
+        return b + (self.stepwise(self.e + own, y) if self.act.logistic is None else _factored(self, own, y))
 
     def blockwise(self, running: Float[Array, " n_hidden"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         """The logits without their biases, many units at a time."""
@@ -153,11 +153,6 @@ class NADE(AbstractBinaryLayer):
 
         _, a = lax.scan(one_block, running, self._blocks(min(UNITS, self.n), y, self.V, M, self.R))
         return a.reshape(-1)[: self.n]
-
-    @property
-    def logistic(self) -> Logistic | None:
-        """The hidden units as sigmoids; None if they are not."""
-        return getattr(self.act, "logistic", None)
 
     def _blocks(self, size: int, *arrays: Array) -> tuple[Array, ...]:
         """Arrays with an axis of units, padded and cut into blocks of units.
@@ -204,7 +199,8 @@ def _factored(layer: NADE, own: Float[Array, " n_hidden"], y: Float[Array, " n"]
     One belongs to the code, the other to the row and the unit, and is the same for all samples of the row's code. What
     is left for each of them is a product, a division and the sum over hidden units: four times faster than a sigmoid.
     """
-    slope, scale, offset = layer.logistic
+    assert layer.act.logistic is not None
+    slope, scale, offset = layer.act.logistic
     G = jnp.exp(-slope * own)
 
     def one(running, unit):

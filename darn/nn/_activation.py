@@ -1,26 +1,16 @@
 """Pointwise nonlinearities, as maps without weights, so that a net is a list of maps."""
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from darn.nn._base import AbstractMap, Work
+from darn.nn._base import AbstractMap, Logistic, Work
 from darn.nn._fixed_point import Inputs
 from darn.nn._registry import register
 from darn.nn._tables import activation_table
 
 _STEP_BITS, _REACH = 10, 12  # tables cover multiples of 2^-10 up to +-12, where tanh differs from 1 by 2^-33
-
-
-class Logistic(NamedTuple):
-    """An activation as scale * sigmoid(slope * x) + offset."""
-
-    slope: float
-    scale: float
-    offset: float
 
 
 class Table(AbstractMap):
