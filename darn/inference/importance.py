@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from darn.batching import recut, row_keys, row_numbers, rows_within, stream_rows
+from darn.batching import Numbers, recut, row_keys, row_numbers, rows_within, stream_rows
 from darn.devices import everywhere
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Likelihood, Running, Scores, check_rows, marks, whole
@@ -101,25 +101,33 @@ def importance(
         -log p and bound, by row and on average.
     """
     check_rows(model, x)
-    parts = [(x, context, numbers, log_density)]
+    parts, own = [(x, context, log_density)], 0 if numbers is None else numbers
     if n_samples is None:
-        found = settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
+        found = settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, own, progress)
     else:
-        found = importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, progress)
+        found = importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, own, progress)
     return whole(found, Running("importance", n_samples, repeats))
 
 
 def settled_parts(
-    model: Stack, parts: Iterable[tuple], n: int, precision: float, among, seed: int, rows_at_once, progress
+    model: Stack,
+    parts: Iterable[tuple],
+    n: int,
+    precision: float,
+    among: float | int | None,
+    seed: int,
+    rows_at_once: int | None,
+    numbers: Numbers,
+    progress,
 ) -> Iterator[Scores]:
-    """`importance` to a precision, for rows that come in parts: (x, context, numbers, log density)."""
+    """`importance` to a precision, for rows that come in parts: (x, context, log density)."""
     # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `Running`.
     variance = precision * min(1.0, (among or n) * precision / 2.5**2)
     size = lots_at_once(model, n, rows_at_once)
     start = 0
-    for x, context, own, density in recut(parts, BLOCK):
-        numbers = row_numbers(start, len(x)) if own is None else own
-        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=numbers, size=size)
+    for x, context, density in recut(parts, BLOCK):
+        own = row_numbers(start, len(x), numbers)
+        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=own, size=size)
         start += len(x)
         if progress is not None:
             progress(len(x))
@@ -127,9 +135,17 @@ def settled_parts(
 
 
 def importance_parts(
-    model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
+    model: Stack,
+    parts: Iterable[tuple],
+    n: int,
+    n_samples: int,
+    repeats: int,
+    seed: int,
+    rows_at_once: int | None,
+    numbers: Numbers,
+    progress,
 ) -> Iterator[Scores]:
-    """`importance` with S samples, for rows that come in parts: (x, context, numbers, log density)."""
+    """`importance` with S samples, for rows that come in parts: (x, context, log density)."""
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Many samples of a row share what depends only on the row, such as the running sums of a large NADE. Atari frames
@@ -141,11 +157,11 @@ def importance_parts(
     chunk = -(-tenth // -(-tenth // fits))
     model = everywhere(model)
 
-    def weigh(numbers, bits, side, own):
+    def weigh(own, bits, side):
         # Nothing here waits for a result, so that the next rows are weighed on another core of a CPU.
         bits, repeated = as_floats(bits), []
         for r in range(repeats):
-            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), numbers if own is None else own)
+            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), own)
             zero = jnp.zeros(len(bits))
             sums, done, at = (jnp.asarray(0, jnp.int32), jnp.full(len(bits), -1e30), zero, zero, zero), 0, []
             for mark in marks(n_samples):
@@ -170,5 +186,5 @@ def importance_parts(
             for _ in range(repeats):
                 progress(count)
 
-    found = stream_rows(weigh, size, parts, numbered=True, beside=True, progress=done_with)
+    found = stream_rows(weigh, size, parts, numbered=True, numbers=numbers, beside=True, progress=done_with)
     return (scores(repeated).checked().with_density(density) for repeated, density in found)
