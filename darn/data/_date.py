@@ -67,6 +67,10 @@ class Date(AbstractColumn):
     def value_names(self):
         return ["..".join(map(self._text, name.split(".."))) for name in self.seconds.value_names()]
 
+    @property
+    def scale(self):
+        return self.seconds.scale
+
     def describe(self):
         names = self.value_names()
         return f"date from {names[0].split('..')[0]} to {names[-1].split('..')[-1]}, in {self.n} cells"

@@ -21,7 +21,8 @@ from darn.errors import DarnError
 KINDS = ("auto", "category", "ordered", "number", "boolean", "date", "id")
 FEW = 20  # a column with at most this many different numbers or dates is an ordered category
 MOST = 20_000  # different texts of a category; a column with more is set aside
-CELLS = 32  # of a column of numbers, at most
+CELLS = 32  # of a column of numbers, at most, to find where its density varies
+FINE = 128  # cells of a column of numbers, about and at most: other columns know it no more finely
 UNITS = 2000  # of a table, beyond which fewer columns are one-hot
 BOOLEAN = ({"0", "1"}, {"false", "true"}, {"no", "yes"}, {"n", "y"}, {"f", "t"}, {"off", "on"})
 SCALES = (
@@ -172,7 +173,7 @@ class _Found:
             raise DarnError(f"{self.what} has {shown} in column {self.name!r}, where numbers are expected: correct it.")
         train = self.train[self.train != ""]
         train = train if len(train) else np.array(self.known, object)
-        return fit_number(self.name, why, train, self.optional, cells(len(train)), lattice(self.known))
+        return fit_number(self.name, why, train, self.optional, cells(len(train)), fine=fine(len(train)), form=lattice(self.known))
 
     def _date(self, why: str) -> AbstractColumn:
         form = date_format(self.known) if self.known else None
@@ -184,7 +185,7 @@ class _Found:
         words = self.train[self.train != ""]
         words = words if len(words) else np.array(self.known, object)
         numbers = np.array([seconds(w, form) for w in words.tolist()], object)
-        found = fit_number(self.name, why, numbers, self.optional, cells(len(numbers)))
+        found = fit_number(self.name, why, numbers, self.optional, cells(len(numbers)), fine=fine(len(numbers)))
         return Date(self.name, why, self.optional, found.one_hot, form, found)
 
     def _id(self, why: str) -> AbstractColumn:
@@ -193,8 +194,13 @@ class _Found:
 
 
 def cells(rows: int) -> int:
-    """The number of cells for a column of numbers in this many training rows."""
+    """The number of cells in which the density of a column is estimated from this many training rows."""
     return int(np.clip(rows // 50, 8, CELLS))
+
+
+def fine(rows: int) -> int:
+    """The number of cells of a column of numbers with this many training rows."""
+    return int(np.clip(rows // 3, 8, FINE))
 
 
 def _scale(known: Sequence[str]) -> list[str] | None:
