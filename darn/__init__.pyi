@@ -23,7 +23,8 @@ from .errors import FormatError as FormatError
 from .errors import InputError as InputError
 from .errors import InputTypeError as InputTypeError
 from .errors import NotFoundError as NotFoundError
-from .estimator import DARN as DARN
+from .estimators import DARN as DARN
+from .estimators import TableDARN as TableDARN
 from .inference.completion import complete as complete
 from .inference.likelihood import evaluate as evaluate
 from .inference.objective import DescriptionLength as DescriptionLength
@@ -35,9 +36,8 @@ from .model import Conditional as Conditional
 from .model import Stack as Stack
 from .model_file import save_model as save_model
 from .paper.recipes import RECIPES as RECIPES
-from .runs.folder import load as load
 from .runs.recipe import Recipe as Recipe
-from .table_estimator import TableDARN as TableDARN
+from .runs.run import load as load
 from .training import fit as fit
 from .zoo import build as build
 

@@ -307,7 +307,7 @@ def test_unknown_names_and_unreadable_files(tmp_path, monkeypatch):
     def denied(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("darn.files.open", denied, raising=False)
+    monkeypatch.setattr("darn.files._read.open", denied, raising=False)
     refused(lambda: data.load(path), "a.csv", "Permission denied")
 
 

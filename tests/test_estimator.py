@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from darn import DARN, DarnError
 from darn.cli import main
-from darn.estimator import _held_out
+from darn.estimators._rows import held_out
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import load_model, save_model
 
@@ -116,7 +116,7 @@ def test_a_weight_is_a_number_of_rows():
 
 @pytest.mark.parametrize("weight", [np.ones(1000), np.full(32, 300.0), np.full(1000, 1e-3), np.arange(1.0, 300)])
 def test_a_tenth_is_held_out_whatever_the_weights(weight):
-    held = _held_out(weight, 0.1, 0)
+    held = held_out(weight, 0.1, 0)
     assert np.all((held >= 0) & (held <= weight))
     np.testing.assert_allclose(held.sum() / weight.sum(), 0.1, rtol=0.05)
     if weight.max() > 100:

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from darn import data
-from darn.config import Architecture, DataOptions, LocalLayer, Training, Window
+from darn.config import Architecture, DataOptions, LocalLayer, Start, Training, Window
 from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.paper.recipes import RECIPES, find
 from darn.paper.recipes_baselines import BASELINES
 from darn.paper.rows import UCI
 from darn.runs import defaults, folder
+from darn.runs.dataset import load_data
 from darn.runs.fields import fields_of, parse_field, placeholder, show_field
 from darn.runs.recipe import PARTS, Recipe, override
+from darn.runs.run import load
 
 ATARI_GAMES = [f"atari/{game}" for game in data.GAMES]
 recipes = pytest.mark.parametrize("name", RECIPES)
@@ -52,7 +54,7 @@ def test_recipe_trains_and_evaluates(name, noise, tmp_path):
     with jax.numpy_dtype_promotion("strict" if ours else "standard"):
         fit = folder.train(recipe, tmp_path / "run", progress=False)
     assert fit.steps == 2  # 20 rows are one minibatch
-    run = folder.load(tmp_path / "run")
+    run = load(tmp_path / "run")
     assert run.recipe == recipe
     assert run.model.n_x == WIDTHS[recipe.data.source]
     assert run.model.n_h[len(recipe.architecture.local_h) :] == recipe.architecture.n_h
@@ -214,6 +216,8 @@ def test_find():
         ("local", "", ()),
         ("local_h", "5/2/16", (LocalLayer(5, 2, 16),)),
         ("ar", "15/14", Window(15, 14)),
+        ("conv_start", "4/9/8", Start(4, 9, 8)),
+        ("conv_dilations", "1,2,4,8", (1, 2, 4, 8)),
     ],
 )
 def test_parse_field(name, text, value):
@@ -303,6 +307,8 @@ def test_parse_field_refuses(name, text, said):
         ({"orders": "symmetries"}, "orders needs visible conv"),
         ({"visible": "conv", "dropout": 0.1, "weighted": True, "n_samples": 2}, "leave out dropout"),
         ({"visible": "conv", "dropout": 1.0}, "dropout must be"),
+        ({"conv_start": Start(2, 4, 3)}, "odd number of columns"),
+        ({"conv_dilations": ()}, "conv_dilations must have"),
         ({"clip": -1.0}, "clip must be"),
     ],
 )
@@ -323,10 +329,10 @@ def test_tiny_is_small():
 
 
 def test_n_rows_are_what_is_trained_on():
-    whole, few = (folder.load_data(override(RECIPES["digits"], {"n_rows": n})) for n in (0, 50))
+    whole, few = (load_data(override(RECIPES["digits"], {"n_rows": n})) for n in (0, 50))
     assert [len(few.train), len(few.valid), len(few.test)] == [50, 50, len(whole.test)]
     assert len(whole.train) == len(data.load("digits").train)
-    other = folder.load_data(override(RECIPES["digits"], {"n_rows": 50, "seed": 1}))
+    other = load_data(override(RECIPES["digits"], {"n_rows": 50, "seed": 1}))
     np.testing.assert_array_equal(few.train.values, other.train.values)  # so that a sweep over seeds compares
     with pytest.raises(DarnError, match="n_rows must be at least 0"):
         override(RECIPES["digits"], {"n_rows": -1})

@@ -13,9 +13,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from darn.errors import DarnError
-from darn.files import atomic
-from darn.runs import folder, lock
+from darn.files import atomic, locked
+from darn.files._lock import LOCK
+from darn.runs import folder
+from darn.runs.place import WRITTEN, is_new
 from darn.runs.recipe import Recipe, override
+from darn.runs.run import load
 
 BITS = (np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.uint8)
 
@@ -39,8 +42,8 @@ def process(code, *argv):
 
 HOLD = """
     import sys
-    from darn.runs.lock import locked
-    with locked(sys.argv[1]):
+    from darn.files import locked
+    with locked(sys.argv[1], []):
         print("held", flush=True)
         sys.stdin.read()
 """
@@ -96,7 +99,7 @@ def test_two_starts_in_one_new_folder(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "new_model", finished)
     with pytest.raises(DarnError, match="exists already"):
         folder.train(recipe, out, progress=False)
-    assert folder.load(out).recipe == recipe
+    assert load(out).recipe == recipe
 
 
 def test_a_lock_is_on_the_file_that_is_there(tmp_path, monkeypatch):
@@ -110,11 +113,11 @@ def test_a_lock_is_on_the_file_that_is_there(tmp_path, monkeypatch):
         real(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", slow)
-    with lock.locked(tmp_path / "run"):
-        assert (tmp_path / "run" / lock.LOCK).exists()
-        with pytest.raises(DarnError, match="another process"), lock.locked(tmp_path / "run"):
+    with locked(tmp_path / "run", WRITTEN):
+        assert (tmp_path / "run" / LOCK).exists()
+        with pytest.raises(DarnError, match="another process"), locked(tmp_path / "run", WRITTEN):
             pass
-    with lock.locked(tmp_path / "run"):
+    with locked(tmp_path / "run", WRITTEN):
         pass
 
 
@@ -156,42 +159,42 @@ def test_killed_while_writing(name, when, recipe, tmp_path):
     p = process(KILLED, recipe.data.source, out, name, when)
     _, err = p.communicate(timeout=120)
     assert p.returncode == -signal.SIGKILL, err
-    left = [f for f in os.listdir(out) if f.startswith(".") and f != lock.LOCK]
+    left = [f for f in os.listdir(out) if f.startswith(".") and f != LOCK]
     assert bool(left) == (when == "before")
     started = (out / "recipe.json").exists()
     assert started == (name != "recipe.json" or when == "after")
     folder.train(recipe, out, resume=started, progress=False)
-    assert not [f for f in os.listdir(out) if f.startswith(".") and f != lock.LOCK]
+    assert not [f for f in os.listdir(out) if f.startswith(".") and f != LOCK]
     folder.train(recipe, tmp_path / "whole", progress=False)
-    a, b = (folder.load(tmp_path / d) for d in ("run", "whole"))
+    a, b = (load(tmp_path / d) for d in ("run", "whole"))
     assert a.recipe == b.recipe
     mine, whole = (load_file(tmp_path / d / "model.safetensors") for d in ("run", "whole"))
     assert all((mine[k] == whole[k]).all() for k in whole)
 
 
 def test_unused_folders(tmp_path):
-    assert lock.is_unused(tmp_path / "none")
+    assert is_new(tmp_path / "none")
     for name in ("empty", "remains", "taken", "foreign"):
         (tmp_path / name).mkdir()
-    assert lock.is_unused(tmp_path / "empty")
+    assert is_new(tmp_path / "empty")
     with pytest.raises(RuntimeError), atomic(tmp_path / "remains" / "recipe.json") as f:
         shutil.copy(f, f"{f}.kept")
         os.rename(f"{f}.kept", tmp_path / "kept")
         kept = f.name
         raise RuntimeError
     os.rename(tmp_path / "kept", tmp_path / "remains" / kept)
-    (tmp_path / "remains" / lock.LOCK).touch()
-    assert lock.is_unused(tmp_path / "remains")
+    (tmp_path / "remains" / LOCK).touch()
+    assert is_new(tmp_path / "remains")
     (tmp_path / "taken" / "recipe.json").touch()
     (tmp_path / "foreign" / ".profile").touch()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("taken", "foreign", "file", "link"):
-        assert not lock.is_unused(tmp_path / name)
-    with lock.locked(tmp_path / "remains"), lock.locked(tmp_path / "foreign"):
+        assert not is_new(tmp_path / name)
+    with locked(tmp_path / "remains", WRITTEN), locked(tmp_path / "foreign", WRITTEN):
         pass
-    assert os.listdir(tmp_path / "remains") == [lock.LOCK]
-    assert sorted(os.listdir(tmp_path / "foreign")) == [lock.LOCK, ".profile"]
+    assert os.listdir(tmp_path / "remains") == [LOCK]
+    assert sorted(os.listdir(tmp_path / "foreign")) == [LOCK, ".profile"]
 
 
 def test_a_failed_start_leaves_nothing(recipe, tmp_path, monkeypatch):
@@ -231,8 +234,8 @@ def test_a_recipe_of_another_kind_is_refused(recipe, tmp_path):
 def test_the_lock_makes_no_file_elsewhere(recipe, tmp_path):
     """A run folder may come from a stranger, with links in it."""
     folder.train(recipe, tmp_path / "run", progress=False)
-    (tmp_path / "run" / lock.LOCK).unlink()
-    (tmp_path / "run" / lock.LOCK).symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "run" / LOCK).unlink()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DarnError, match="cannot write"):
         folder.train(recipe, tmp_path / "run", resume=True, progress=False)
     assert not (tmp_path / "elsewhere").exists()

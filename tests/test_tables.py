@@ -12,7 +12,7 @@ from darn import DarnError, data
 from darn.cli import main
 from darn.data import Columns, Schema
 from darn.inference import likelihood
-from darn.runs.folder import load
+from darn.runs.run import load
 
 RNG = np.random.RandomState(0)
 N = 120

@@ -12,7 +12,7 @@ from darn.cli._meet import place_of
 from darn.errors import DarnError
 from darn.paper.recipes import RECIPES, find
 from darn.runs.fields import fields_of, show_field
-from darn.runs.lock import is_unused
+from darn.runs.place import is_new
 from darn.runs.provenance import versions
 from darn.runs.recipe import PARTS, Recipe, override
 
@@ -94,12 +94,12 @@ def _train(args) -> int:
         use_device(args)
     from darn.inference import code
     from darn.runs import folder, search
+    from darn.runs.dataset import read_data
+    from darn.runs.start import candidates
 
-    splits = folder.read_data(recipe) if splits is None else splits
+    splits = read_data(recipe) if splits is None else splits
     alone = _together.member is None
-    choices = (
-        folder.candidates(recipe, given_fields(args), splits, args.search) if own and alone and not args.tiny else []
-    )
+    choices = candidates(recipe, given_fields(args), splits, args.search) if own and alone and not args.tiny else []
     fit = folder.train(recipe, out, splits=splits, candidates=choices, resume=args.resume, progress=not args.quiet)
     if _together.is_other():
         return 130 if fit.interrupted else 0
@@ -146,16 +146,17 @@ def asked_recipe(args, prefix: str) -> tuple[Path, Recipe, "Splits | None"]:
     own = _own_data(args.recipe)
     name, recipe = find(args.recipe, own)
     out = Path(args.out or Path("runs") / f"{prefix}{name}")
-    if not args.resume and not _together.is_other() and not is_unused(out):
+    if not args.resume and not _together.is_other() and not is_new(out):
         raise DarnError(f"{out} exists already: continue it with --resume, or choose another folder with --out")
     given = given_fields(args)
     splits = None
     if own is not None:
         recipe = override(recipe, given)  # a wrong field is found before the data are read
-        from darn.runs import folder
+        from darn.runs.dataset import read_data
+        from darn.runs.start import sized
 
-        splits = folder.read_data(recipe)
-        recipe = folder.sized(recipe, given, splits)
+        splits = read_data(recipe)
+        recipe = sized(recipe, given, splits)
     return out, override(recipe.tiny() if args.tiny else recipe, given), splits
 
 

@@ -175,7 +175,7 @@ def find(name: str, data: str | None = None) -> tuple[str, Recipe]:
         data: Used if no recipe has that name: a known set, or the user's own file.
 
     Returns:
-        (name of the run, recipe). For the user's own data, `darn.runs.folder.sized` adapts the recipe to their size.
+        (name of the run, recipe). For the user's own data, `darn.runs.start.sized` adapts the recipe to their size.
 
     Raises:
         DarnError: If there is neither.

@@ -11,9 +11,9 @@ from darn.errors import DarnError
 from darn.inference.completion import Survey
 from darn.inference.constrained import Tables, Variable, make_tables
 from darn.inference.most_probable import MostProbable, most_probable
-from darn.runs.folder import Run
 from darn.runs.holes import Holes, HoleSource
 from darn.runs.questions import schema_of, variables_of
+from darn.runs.run import Run
 
 HEADER = ["row", "column", "value", "probability", "mean"]
 

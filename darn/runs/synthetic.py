@@ -8,7 +8,7 @@ import numpy as np
 from darn.batching import recut
 from darn.data import AbstractPart, Schema
 from darn.errors import DarnError
-from darn.runs.folder import Run
+from darn.runs.run import Run
 
 GROUP = 4096  # rows whose numbers are drawn from one random stream
 

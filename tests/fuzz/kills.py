@@ -253,11 +253,11 @@ class Kills:
         def before():
             real = runs.locked
 
-            def locked(folder):
+            def locked(folder, written):
                 (arrived / str(os.getpid())).touch()
                 while len(os.listdir(arrived)) < 2:
                     time.sleep(0.001)
-                return real(folder)
+                return real(folder, written)
 
             if resume:
                 runs.locked = locked

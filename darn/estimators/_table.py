@@ -24,9 +24,11 @@ from darn import data
 from darn.errors import InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import save_model
-from darn.runs import folder, questions, search
+from darn.runs import questions, search
 from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
+from darn.runs.run import load
+from darn.runs.start import candidates, new_model
 
 
 class TableDARN(DensityMixin, BaseEstimator):
@@ -106,8 +108,8 @@ class TableDARN(DensityMixin, BaseEstimator):
         given = {} if self.epochs == "auto" else {"epochs": self.epochs}
         recipe = Recipe().replace(source="", categorical="auto", seed=seed, description="fitted by darn.TableDARN")
         seconds = None if auto else float(budget)
-        recipes = folder.candidates(recipe.replace(**given), given, splits, seconds)
-        make = lambda r: folder.new_model(r, splits)  # noqa: E731
+        recipes = candidates(recipe.replace(**given), given, splits, seconds)
+        make = lambda r: new_model(r, splits)  # noqa: E731
         self.recipe_, trained = search.fit(recipes, make, splits.train, splits.valid, progress=bool(self.verbose))
         if self.verbose and trained.search is not None:
             print(search.statement(trained.search))
@@ -229,7 +231,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         Returns:
             The estimator. Its frames have the usual types of their library, pandas for models of the command line.
         """
-        run = folder.load(path)
+        run = load(path)
         if run.schema is None or run.model.n_context:
             raise InputError(f"{Path(path)} is not a model of a table without labels: open it with darn.load")
         own: dict[str, Any] = run.info.get("table_estimator", {})

@@ -2,45 +2,18 @@
 
 import contextlib
 import errno
-import json
 import os
 import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from darn.errors import DarnError
 
 RUN_FILES = ("model.safetensors", "checkpoint.safetensors", "recipe.json", "metrics.jsonl")  # of a run folder
-
-
-def open_input(path: str | Path) -> BinaryIO:
-    """Opens an ordinary file for reading; devices and pipes may have no end, or never begin, and are refused.
-
-    If the file cannot be read, the DarnError has the OSError as its cause.
-    """
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
-            raise DarnError(f"{path} is a device or a pipe: give an ordinary file.")
-        return open(path, "rb")
-    except OSError as e:
-        raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
-    except ValueError as e:  # a name that no file can have
-        raise DarnError(f"{str(path)[:200]!r} cannot be read: {e}.") from e
-
-
-def read_bytes(path: str | Path, most: int | None = None) -> bytes:
-    """The content of an ordinary file, of at most `most` bytes; see `open_input`."""
-    with open_input(path) as f:
-        if most is not None and os.fstat(f.fileno()).st_size > most:
-            raise DarnError(f"{path} is larger than {most:,} bytes.")
-        try:
-            return f.read()
-        except OSError as e:
-            raise DarnError(f"{path} cannot be read: {e.strerror}.") from e
 
 
 def check_target(path: str | Path, *inputs: str | Path | None) -> None:
@@ -100,6 +73,12 @@ def atomic(path: str | Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def is_left_over(path: Path, names: Sequence[str]) -> bool:
+    """Whether the file is what an interrupted `atomic` write of one of these names has left behind."""
+    stems = ((re.escape(Path(n).stem), re.escape(Path(n).suffix)) for n in names)
+    return any(re.fullmatch(rf"\.{stem}-[a-z0-9_]{{8}}{suffix}", path.name) for stem, suffix in stems)
+
+
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
     """A binary file that gets its name once it is complete; standard output for "-"."""
@@ -123,14 +102,3 @@ def cannot_write(path: str | Path, e: OSError) -> str:
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left on the disk for {path}: free some space, or write elsewhere"
     return f"cannot write {path}: {e.strerror or e}"
-
-
-def read_record(path: Path) -> dict:
-    """One JSON file of results."""
-    try:
-        found = json.loads(path.read_text())
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-        return found
-    except (OSError, ValueError) as e:
-        raise DarnError(f"{path} is not a readable result file: restore it, or compute it again") from e

@@ -3,39 +3,33 @@
 import contextlib
 import fcntl
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from darn.errors import DarnError
-from darn.files import cannot_write
+from darn.files._write import cannot_write, is_left_over
 
 LOCK = ".lock"
-# The temporary names that `darn.files.atomic` uses.
-_TEMPORARY = re.compile(r"\.(recipe|metrics|model|checkpoint|report|sweep)-[a-z0-9_]{8}\.(json|jsonl|safetensors|html)")
 
 
-def is_unused(folder: str | Path) -> bool:
-    """Whether a run may be started in the folder.
+def is_unused(folder: str | Path, written: Sequence[str]) -> bool:
+    """Whether the folder is free for new work.
 
     Args:
         folder: Any path.
+        written: The names of the files that the work writes there.
 
     Returns:
         True if there is nothing, an empty folder, or one with only the remains of a killed start.
     """
     folder = Path(folder)
     if folder.is_dir():
-        return all(_is_remains(path) for path in folder.iterdir())
+        return all(path.name == LOCK or is_left_over(path, written) for path in folder.iterdir())
     return not folder.exists() and not folder.is_symlink()
 
 
-def _is_remains(path: Path) -> bool:
-    return path.name == LOCK or _TEMPORARY.fullmatch(path.name) is not None
-
-
 @contextlib.contextmanager
-def locked(folder: str | Path) -> Iterator[None]:
+def locked(folder: str | Path, written: Sequence[str]) -> Iterator[None]:
     """Creates the folder if necessary and keeps other processes out of it until the block ends.
 
     The lock is the kernel's (flock on a file in that folder), so it ends with the process, however that ends, and
@@ -43,6 +37,7 @@ def locked(folder: str | Path) -> Iterator[None]:
 
     Args:
         folder: Where the block is going to write.
+        written: The names of the files that it writes.
 
     Raises:
         DarnError: Another process holds the folder, or it cannot be written to.
@@ -51,7 +46,7 @@ def locked(folder: str | Path) -> Iterator[None]:
     handle = _acquire(folder)
     try:
         for path in folder.iterdir():
-            if _TEMPORARY.fullmatch(path.name):
+            if is_left_over(path, written):
                 path.unlink(missing_ok=True)
         yield
     finally:

@@ -22,10 +22,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Density
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
-from darn.batching import cut
 from darn.config import Architecture
-from darn.data import Rows
 from darn.errors import FormatError, InputError
+from darn.estimators._parameters import FIELDS, check, is_auto, units
+from darn.estimators._rows import distinct, held_out, padded, training_rows
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import load_model, save_model
 from darn.runs import defaults, search
@@ -34,8 +34,6 @@ from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
 from darn.training import compiling
 from darn.zoo import build
-
-LEAST = 128  # the least number of rows in a program: fewer are padded, so that small calls share one program
 
 
 class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
@@ -141,14 +139,14 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
             raise InputError(f"validation_fraction must be between 0 and 1, not {self.validation_fraction!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        values, weight = _distinct(X, sample_weight)
-        held = _held_out(weight, self.validation_fraction, seed)
+        values, weight = distinct(X, sample_weight)
+        held = held_out(weight, self.validation_fraction, seed)
         parts = weight - held, held
         if not all(w.any() for w in parts):  # too few rows to set any aside
             parts = weight, weight
         recipes = self._recipes(int(np.count_nonzero(parts[0])), X.shape[1], seed)
-        train = _padded_rows(values, parts[0], X.shape[1], max(r.training.batch for r in recipes))
-        valid = _padded_rows(values, parts[1], X.shape[1], 500)
+        train = training_rows(values, parts[0], X.shape[1], max(r.training.batch for r in recipes))
+        valid = training_rows(values, parts[1], X.shape[1], 500)
         mean = jnp.asarray(np.average(X, axis=0, weights=sample_weight), jnp.float32)
         # As one program: otherwise every new shape would compile a dozen small ones.
         start = jax.jit(build, static_argnums=(0, 1), compiler_options=compiling(0))
@@ -164,27 +162,27 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
 
     def _recipes(self, n_rows: int, n_columns: int, seed: int) -> list[Recipe]:
         """The models to choose from: the parameters, with "auto" replaced by values for this size."""
-        given = {field: getattr(self, name) for name, field in _FIELDS.items() if not _is_auto(getattr(self, name))}
+        given = {field: getattr(self, name) for name, field in FIELDS.items() if not is_auto(getattr(self, name))}
         for name in ("batch_size", "epochs"):
-            if _FIELDS[name] in given:
-                _check(name, given[_FIELDS[name]], 1, whole=True)
+            if FIELDS[name] in given:
+                check(name, given[FIELDS[name]], 1, whole=True)
         for name in ("n_h", "n_d"):
             if name in given:
-                given[name] = _units(name, given[name])
+                given[name] = units(name, given[name])
         fields = defaults.fields(n_rows, n_columns, given)
-        if not _is_auto(self.search):
-            _check("search", self.search, 0)
+        if not is_auto(self.search):
+            check("search", self.search, 0)
         for name in ("learning_rate", "weight_decay", "l1", "patience"):
-            _check(name, fields[_FIELDS[name]], 0)
+            check(name, fields[FIELDS[name]], 0)
         if self.n_samples is not None:
-            _check("n_samples", self.n_samples, 1, whole=True)
-        _check("precision", self.precision, 1e-6)
+            check("n_samples", self.n_samples, 1, whole=True)
+        check("precision", self.precision, 1e-6)
         for name in ("visible", "prior", "encoder"):
             choices = next(f for f in dataclasses.fields(Architecture) if f.name == name).metadata["choices"]
             if fields[name] not in choices:
                 raise InputError(f"{name} must be one of {', '.join(choices)}, not {fields[name]!r}")
         recipe = Recipe().replace(source="", description="fitted by darn.DARN", seed=seed)
-        seconds = None if _is_auto(self.search) else float(self.search)
+        seconds = None if is_auto(self.search) else float(self.search)
         return search.candidates(recipe, given, n_rows, n_columns, seconds=seconds)
 
     # ------------------------------------------------------------ a density
@@ -202,7 +200,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         """
         X = self._bits(X)
         how = {"precision": self.precision, "n_samples": self.n_samples}
-        return likelihood.row_by_row(self.model_, _padded(X), **how)[: len(X)].astype(np.float64)
+        return likelihood.row_by_row(self.model_, padded(X), **how)[: len(X)].astype(np.float64)
 
     def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """The mean log-probability of the rows.
@@ -228,7 +226,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             (n_samples, columns) of 0 and 1.
         """
         check_is_fitted(self)
-        _check("n_samples", n_samples, 1, whole=True)
+        check("n_samples", n_samples, 1, whole=True)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         return sampling.sample(self.model_, n_samples, seed=seed).x
 
@@ -245,7 +243,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
             A `darn.inference.completion.Completions`; its `.x` is (rows, n, columns).
         """
         check_is_fitted(self)
-        _check("n", n, 1, whole=True)
+        check("n", n, 1, whole=True)
         found: Any = validate_data(
             self, X, reset=False, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
         )
@@ -270,7 +268,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         """
         X = self._bits(X)
         self._must_have_code()
-        code = sampling.encode(self.model_, _padded(X))
+        code = sampling.encode(self.model_, padded(X))
         return np.concatenate(code.q, axis=1)[: len(X)].astype(np.float64)
 
     def inverse_transform(self, X):
@@ -287,7 +285,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         H = check_array(X, accept_sparse=False)
         if H.shape[1] != self._n_features_out:
             raise InputError(f"codes have {self._n_features_out} columns, as `transform` gives them, not {H.shape[1]}")
-        h = np.split(_padded(H > 0.5).astype(np.float32), np.cumsum(self.model_.n_h)[:-1], axis=1)
+        h = np.split(padded(H > 0.5).astype(np.float32), np.cumsum(self.model_.n_h)[:-1], axis=1)
         return sampling.decode(self.model_, tuple(h)).round().astype(np.uint8)[: len(H)]
 
     @property
@@ -372,67 +370,5 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         return tags
 
 
-# Parameters that are fields of a recipe, and their names there.
-_FIELDS = {"learning_rate": "lr", "batch_size": "batch"} | {
-    name: name for name in ("n_h", "n_d", "visible", "prior", "encoder", "epochs", "weight_decay", "l1", "patience")
-}
-
-
-def _is_auto(value) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
-def _check(name: str, value, least, *, whole: bool = False) -> None:
-    kind = numbers.Integral if whole else numbers.Real
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < np.inf:
-        raise InputError(f"{name} must be {'a whole number' if whole else 'a number'}, {least} or more, not {value!r}")
-
-
-def _units(name: str, value) -> tuple[int, ...]:
-    """16, (64, 16), 0 or ()."""
-    units = (value,) if isinstance(value, numbers.Integral) else value
-    if isinstance(units, str) or not all(isinstance(n, numbers.Integral) and int(n) >= 0 for n in units):
-        raise InputError(f"{name} must be a number of units, or one for each layer, not {value!r}")
-    return tuple(int(n) for n in units if n)
-
-
 def _plain(value):
     return value.item() if isinstance(value, np.generic) else list(value)
-
-
-def _padded(X: np.ndarray) -> np.ndarray:
-    """X padded to at least `LEAST` rows, or to a power of two up to a thousand, by repeating its last row."""
-    size = min(1 << max(len(X) - 1, LEAST - 1).bit_length(), max(len(X), 1024))
-    return cut(X, 0, len(X), size)
-
-
-def _distinct(X: np.ndarray, weight) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (packed bits of each distinct row, its weight): all that training depends on."""
-    packed = np.packbits(X, axis=1)
-    values, where = np.unique(packed, axis=0, return_inverse=True)
-    total = np.bincount(where.ravel(), weights=weight, minlength=len(values)).astype(np.float64)
-    if not total.any():
-        raise InputError("all sample weights are zero: at least one must be positive")
-    return values[total > 0], total[total > 0]
-
-
-def _held_out(weight: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """The part of each row's weight that goes to validation, as if a row of weight 3 were three rows.
-
-    The shuffled rows are laid on a line, each as long as its weight; one unit is taken at every 1/fraction-th position.
-    """
-    unit = min(1.0, weight.mean())  # for weights that are not counts, a row of mean weight is one row
-    order = np.random.RandomState(seed).permutation(len(weight))
-    ends = np.floor(np.cumsum(weight[order]) / unit * fraction + 0.5)
-    held = np.zeros_like(weight)
-    held[order] = np.minimum(np.diff(ends, prepend=0) * unit, weight[order])
-    return held
-
-
-def _padded_rows(values: np.ndarray, weight: np.ndarray, n: int, batch: int) -> Rows:
-    """The rows, padded to whole batches with rows of weight 0, so that similar sizes share a compiled program."""
-    values, weight = values[weight > 0], weight[weight > 0]
-    N = len(values)
-    size = LEAST if N <= LEAST else -(-N // batch) * batch
-    weight = np.concatenate([weight, np.zeros(size - N)]).astype(np.float32)
-    return Rows(cut(values, 0, N, size), n, weights=weight)
