@@ -173,7 +173,9 @@ class _Found:
             raise DarnError(f"{self.what} has {shown} in column {self.name!r}, where numbers are expected: correct it.")
         train = self.train[self.train != ""]
         train = train if len(train) else np.array(self.known, object)
-        return fit_number(self.name, why, train, self.optional, cells(len(train)), fine=fine(len(train)), form=lattice(self.known))
+        return fit_number(
+            self.name, why, train, self.optional, cells(len(train)), fine=fine(len(train)), form=lattice(self.known)
+        )
 
     def _date(self, why: str) -> AbstractColumn:
         form = date_format(self.known) if self.known else None
