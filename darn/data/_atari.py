@@ -89,7 +89,8 @@ def load(name: str, *, memory: int | None = None) -> Splits:
         with np.load(beside) as f:
             episode = f["episode"]
     except FileNotFoundError:
-        raise DarnError(f"there are no frames of {game} in {path.parent}: record some with `darn data atari`") from None
+        how = f"record them with `darn data atari --game {game}`"
+        raise DarnError(f"there are no frames of {game} in {path.parent}: {how}") from None
     except (OSError, ValueError, KeyError) as e:
         raise DarnError(f"{path} cannot be read ({e}): delete it and record {game} again") from None
     order = order_of(episode, by_episode)
