@@ -547,6 +547,18 @@ def test_eonade_training_estimate_has_the_mean_over_all_orders(name):
         assert abs(found.mean() - expected) < 4 * found.std() / len(found) ** 0.5
 
 
+def test_dropout_of_eonade_is_for_training_alone():
+    plain, _ = make_layer("eonade, deep | c")
+    layer, (y, c) = replaced(plain, rate=0.5), (jnp.asarray(states(5)[11]), make_layer("eonade, deep | c")[1])
+    keys = jax.random.split(jax.random.key(0), 400)
+    each = lambda m: jax.vmap(lambda k: (m.training_log_prob(y, c, key=k), m.validation_log_prob(y, c, key=k)))  # noqa: E731
+    (kept, same), (dropped, validated) = jax.jit(each(plain))(keys), jax.jit(each(layer))(keys)
+    np.testing.assert_array_equal(kept, same)
+    np.testing.assert_allclose(validated, kept, rtol=1e-5)
+    assert np.mean(np.abs(dropped - kept) > 1e-3) > 0.8
+    np.testing.assert_array_equal(layer.log_prob(y, c), plain.log_prob(y, c))
+
+
 def test_eonade_orders_are_permutations():
     layer, _ = make_layer("eonade")
     np.testing.assert_array_equal(np.sort(layer.orders, axis=1), np.tile(np.arange(layer.n), (len(layer.orders), 1)))

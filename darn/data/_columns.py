@@ -80,7 +80,7 @@ def listed(names: str | Sequence[str] | None, known: Sequence[str]) -> list[str]
 def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -> Raw:
     """A table, from the bytes of a file, as numbers."""
     if path.suffix.lower() in PARQUET or columns.takes_words:
-        return _words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
+        return read_words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
     text = _text_table.open_text(path, data, what, columns.delimiter)
     label = None if labels is None else column_index(labels, text.names, text.width, what)
     part, names = _text_part(text, label), _without(text.names, label)
@@ -110,7 +110,7 @@ def _word_parts(path: Path, what: str, labels, columns: Columns) -> RawParts | N
     def part_of(part: Table | np.ndarray) -> Part:
         if isinstance(part, np.ndarray):
             return Part(part)
-        return _words(part, path, what, labels, columns, scored=True).parts[WHOLE]
+        return read_words(part, path, what, labels, columns, scored=True).parts[WHOLE]
 
     read = lambda: encoded(table.read(numbers=plain), part_of)  # noqa: E731
 
@@ -142,7 +142,7 @@ def _without(names: tuple[str, ...] | None, label: int | None) -> tuple[str, ...
     return names if label is None or not names else names[:label] + names[label + 1 :]
 
 
-def _words(table: Table, path: Path, what: str, labels, columns: Columns, *, scored: bool = False) -> Raw:
+def read_words(table: Table, path: Path, what: str, labels, columns: Columns, *, scored: bool = False) -> Raw:
     names, cells = table.names, table.cells
     if not len(table):
         raise DarnError(f"{what} has no rows: give at least one.")
@@ -178,11 +178,15 @@ def _words(table: Table, path: Path, what: str, labels, columns: Columns, *, sco
         rows = schema.encode(names, used, what, unseen=columns.unseen)
         part = Part(rows.bits, **found, log_density=None if schema.exact else rows.log_density)
         return Raw(what, {WHOLE: part}, columns=schema.units, source=source, schema=schema)
-    numbers = [_floats(used[:, i], n, what) for i, n in enumerate(names)]
-    X = np.stack(numbers, axis=1)
+    X = numbers_of(used, names, what)
     if not scored:
         X, _ = matrix(X, what, names)
     return Raw(what, {WHOLE: Part(X, **found)}, columns=names, source=source)
+
+
+def numbers_of(cells: np.ndarray, names: Sequence[str], what: str) -> np.ndarray:
+    """The cells of a table (N, columns) as numbers."""
+    return np.stack([_floats(cells[:, i], name, what) for i, name in enumerate(names)], axis=1)
 
 
 def _source(path: Path, layout: Layout) -> str:

@@ -25,6 +25,7 @@ from darn.nn._fixed_point import rounded as rounded
 from darn.nn._fixed_point import rounded_outputs as rounded_outputs
 from darn.nn._gated import GatedBlock as GatedBlock
 from darn.nn._gated import GridWindow as GridWindow
+from darn.nn._gated import dropout as dropout
 from darn.nn._local import Grid as Grid
 from darn.nn._local import Local as Local
 from darn.nn._local import LocalTranspose as LocalTranspose
