@@ -83,7 +83,8 @@ def build(
                 f"visible {arch.visible} has no single order to settle groups in: choose linear, nade or factorial"
             )
         if numbers and not visible.independent:
-            visible = Numbers(visible, *zip(*numbers), _visible_context(arch, n_context))
+            words, edges = zip(*numbers)
+            visible = Numbers(visible, words, edges, _visible_context(arch, n_context))
         model = eqx.tree_at(_visible_layer, model, Groups(visible, groups))
     if mean is None:
         return model

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from darn.errors import DarnError
 from darn.layers._base import AbstractBinaryLayer, context_field, context_map, plus_context
 from darn.nn import COMPILED, AbstractMap, CausalDense, register, rounded
 
 GRID = 10  # edges are multiples of 2^-GRID
-FARTHEST = 1 << 4  # an edge is at most this far from 0
+LARGEST = 30  # a precision is below exp(LARGEST)
 MOST_BITS = 12  # of a word that is a number
 _STEP_BITS, _REACH = 9, 12  # of the integer twin's table: multiples of 2^-9 up to 12
 _PRECISION = Context(prec=30)  # of tables: decimal arithmetic is the same on every machine
@@ -230,10 +231,13 @@ class Numbers(AbstractBinaryLayer):
 
     def quantised(self, c, arithmetic):
         layer = self.layer.quantised(c, arithmetic)
-        k = [_PRECISION.exp(Decimal(float(v))) for v in np.asarray(self.log_k)]
+        logs = np.asarray(self.log_k, np.float64)
+        if not (np.abs(logs) < LARGEST).all():
+            raise DarnError(NOT_FINITE)
+        k = [_PRECISION.exp(Decimal(v)) for v in logs.tolist()]
         weight = np.array([float(v) for v in k], np.float64)
         scaled = lambda w: np.asarray(w, np.float64) * weight[:, None]  # noqa: E731
-        U = None if self.U is None else eqx.tree_at(lambda m: m.W, self.U, scaled(self.U.W))
+        U = None if self.U is None else jax.tree.map(scaled, self.U)
         W = eqx.tree_at(lambda m: m.W, self.W, scaled(self.W.W))
         V = scaled(np.asarray(self._free()).T).T
         parts = W, V, U, np.asarray(self.b, np.float64) * weight
@@ -283,8 +287,8 @@ def _exact_tables(edges: np.ndarray, halves, k: Sequence[Decimal], arithmetic) -
             found = [_node(precision, *(own[i] for i in place)) for place in zip(*places)]
             for out, column in zip(nodes, zip(*found)):
                 out.append([_rounded(v, bits) for v in column])
-    arrays = [np.array(v).astype(arithmetic.dtype) for v in nodes]
-    return Tables(*map(jnp.asarray, arrays), jnp.asarray(_softplus_table(bits).astype(arithmetic.dtype)))
+    base, low, high = (np.array(v) for v in nodes)
+    return Tables(*(jnp.asarray(v, arithmetic.dtype) for v in (base, low, high, _softplus_table(bits))))
 
 
 def _node(k: Decimal, low: int, middle: int, high: int) -> tuple[Decimal, Decimal, Decimal]:
