@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from darn.errors import DarnError
 from darn.layers._base import AbstractBinaryLayer, context_field, context_map, plus_context
 from darn.nn import COMPILED, AbstractMap, CausalDense, register, rounded
+from darn.nn._fixed_point import NOT_FINITE
 
 GRID = 10  # edges are multiples of 2^-GRID
 LARGEST = 30  # a precision is below exp(LARGEST)
