@@ -33,6 +33,14 @@ class NADE(AbstractBinaryLayer):
     Larochelle & Murray (2011); the state is the sum inside `act`. `M`, present only if `masked`, tells the hidden units
     which units are known (Uria et al., 2013), which matters if the order varies. `net` holds the deeper hidden layers,
     recomputed for every unit.
+
+    Args:
+        n: units.
+        n_c: units of the context; 0 for none.
+        n_hidden: hidden units; more than one number for deeper nets.
+        activation: of the hidden units: a name of `darn.nn.ACTIVATIONS`.
+        masked: whether hidden units are told which units are known.
+        key: of the initial weights.
     """
 
     b: Float[Array, " n"] = bias_field()
