@@ -98,7 +98,7 @@ class Run:
         if source is None:
             rows = self._own_rows(split or "test")
         else:
-            rows = data.load_rows(source, split=split, **self._how(delimiter, unseen))
+            rows = data.load_rows(source, split=split, **self.how(delimiter, unseen))
         self._check_context(rows, source)
         return rows
 
@@ -123,7 +123,7 @@ class Run:
         """
         if source is None:
             return data.RowSource.held(self.rows(None, split))
-        found = data.open_rows(source, split=split, **self._how(delimiter, unseen))
+        found = data.open_rows(source, split=split, **self.how(delimiter, unseen))
 
         def read():
             for rows in found.read():
@@ -152,7 +152,7 @@ class Run:
             )
         if split == "train" and self._all_data.train.grey and options.binarize == "dynamic":
             # as bits, although training draws them at every step
-            return data.load_rows(options.source, split=split, **self._how())
+            return data.load_rows(options.source, split=split, **self.how())
         if split not in ("train", "valid", "test"):
             raise DarnError(f"there is no split {split!r}: choose train, valid or test")
         rows = getattr(self._all_data, split)
@@ -160,7 +160,7 @@ class Run:
             raise DarnError(f"{options.source} has {rows.n} columns, but the model has {self.model.n_x}")
         return rows
 
-    def _how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
+    def how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
         """How rows for this model are read."""
         options = self.recipe.data
         return {
