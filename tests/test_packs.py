@@ -220,6 +220,7 @@ DAMAGE = {
     "fewer columns": lambda d: forged(d, n=20),
     "wide context": lambda d: forged(d, n_context=2**30),
     "many rows": lambda d: forged(d, **rows_of(d, 2**62)),
+    "a part of more than fits": lambda d: forged(d, **rows_of(d, _pack.PART // 3 + 1)),
     "no rows": lambda d: forged(d, **rows_of(d, 0)),
     "no parts": lambda d: forged(d, parts=[]),
     "names for other columns": lambda d: forged(d, columns=["x"]),

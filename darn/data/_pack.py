@@ -79,6 +79,8 @@ class Manifest:
         for part in self.parts:
             if part.split not in (*SPLITS, WHOLE) or part.rows < 1:
                 raise FieldError("a part has no rows, or is of no split", "parts")
+            if part.rows > max(PART // self.record.itemsize, 1):
+                raise FieldError(f"a part has {part.rows:,} rows, more than {PART:,} bytes", "parts")
         whole = {part.split == WHOLE for part in self.parts}
         if len(whole) != 1 or sum(part.rows for part in self.parts) > MOST_ROWS:
             raise FieldError(f"its parts are none, of different kinds, or of more than {MOST_ROWS:,} rows", "parts")
