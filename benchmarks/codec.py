@@ -95,7 +95,7 @@ def others(x: np.ndarray, train: bytes, shape) -> dict[str, dict | str]:
 def sizes(args) -> dict:
     from darn import codec
     from darn.inference import likelihood
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(args.model)
     rows = run.rows(args.data)
@@ -314,9 +314,9 @@ def memory(args) -> dict:
 def exchange(args) -> dict:
     """The first test rows compressed here, and another machine's file of them read."""
     from darn import codec
-    from darn.runs import folder
+    from darn.runs.run import load
 
-    run = folder.load(args.model)
+    run = load(args.model)
     x = run.rows().take(slice(0, args.rows)).unpack()
     mine = codec.compress(run.model, x)
     args.mine.write_bytes(mine)
@@ -339,9 +339,9 @@ def exchange(args) -> dict:
 def frontier(args) -> dict:
     """Test rows compressed and restored, and another machine's file of them read. The file stays beside the record."""
     from darn import codec
-    from darn.runs import folder
+    from darn.runs.run import load
 
-    run = folder.load(args.model)
+    run = load(args.model)
     rows = run.rows()
     x = rows.take(slice(0, min(args.rows, len(rows)))).unpack()
     rowwise = codec.RowCodec(run.model)

@@ -36,8 +36,8 @@ from .model import Conditional as Conditional
 from .model import Stack as Stack
 from .model_file import save_model as save_model
 from .paper.recipes import RECIPES as RECIPES
-from .runs.folder import load as load
 from .runs.recipe import Recipe as Recipe
+from .runs.run import load as load
 from .training import fit as fit
 from .zoo import build as build
 

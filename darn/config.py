@@ -84,6 +84,15 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What the first causal convolutions see of the pixels; as text, rows/columns/left such as 2/7/3."""
+
+    rows: int = option(2, "rows above a cell", within=AT_LEAST_1)
+    columns: int = option(7, "columns of these rows, an odd number", within=AT_LEAST_1)
+    left: int = option(3, "cells to the left", within=AT_LEAST_1)
+
+
+@dataclass(frozen=True)
 class Architecture:
     """The shape of a stack."""
 
@@ -122,8 +131,19 @@ class Architecture:
     ar_h: Window = option(Window(7, 8), "autoregression within local_h layers")  # noqa: RUF009
     conv_channels: int = option(32, "channels of visible=conv", within=AT_LEAST_1)
     conv_blocks: int = option(4, "residual blocks of visible=conv", within=AT_LEAST_1)
+    conv_dilations: tuple[int, ...] = option(
+        (1,), "dilations of the residual blocks of visible=conv, in turn", within=AT_LEAST_1
+    )
+    conv_start: Start = option(Start(), "what the first convolutions of visible=conv see")  # noqa: RUF009
+    conv_places: bool = option(False, "visible=conv learns what is particular to every row and column of the image")
+    conv_fold: int = option(
+        1, "columns that visible=conv takes together, which is faster with few channels", within=AT_LEAST_1
+    )
+    conv_again: bool = option(
+        False, "a training step computes the blocks of visible=conv twice, for a fraction of the memory"
+    )
     dropout: float = option(
-        0.0, "fraction of the activations of visible=conv dropped in a training step", within=BELOW_1
+        0.0, "fraction of the activations of conv and eonade layers dropped in a training step", within=BELOW_1
     )
     orders: str = option(
         "one", "orders of visible=conv: row by row, or all rotations and reflections", ("one", "symmetries")
@@ -154,6 +174,7 @@ class Training:
     warmup: float = option(
         0.0, "fraction of the run over which the cost of the code, L(h), rises to its full weight", within=FRACTION
     )
+    warmup_steps: int = option(0, "the same in steps, for a run of few epochs", within=AT_LEAST_0)
     optimizer: str = option(
         "rmsprop_graves", "rmsprop_graves, or an optax optimiser that needs only a learning rate, such as adam"
     )
@@ -227,6 +248,14 @@ class DataOptions:
     delimiter: str | None = option(
         None, "for text tables: the character between cells, or tab or blank; detected by default"
     )
+    moved: float = option(
+        0.0,
+        "fraction of the training images that a step moves a little; rows are always scored as they are",
+        within=FRACTION,
+    )
+    shift: float = option(1.0, "with moved: up to so many pixels to any side; bits by whole pixels", within=AT_LEAST_0)
+    turn: float = option(0.0, "with moved: turned by up to so many degrees", within=Range(0, 180))
+    stretch: float = option(0.0, "with moved: larger or smaller by up to this fraction", within=BELOW_1)
     n_rows: int = option(
         0, "train and validate on at most this many rows each, drawn at random; 0: on all", within=AT_LEAST_0
     )

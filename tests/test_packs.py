@@ -16,8 +16,8 @@ from PIL import Image
 import darn
 from darn import DarnError, data
 from darn.cli import main
-from darn.data import _pack_rows, _pack_write
-from darn.runs.folder import load
+from darn.data import _pack, _pack_rows, _pack_write
+from darn.runs.run import load
 from darn.training import _feed
 
 BITS = (np.random.default_rng(0).random((523, 21)) < 0.3).astype(np.uint8)

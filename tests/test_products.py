@@ -16,10 +16,12 @@ from helpers import MODELS, SHAPES, make_model, same
 import darn
 from darn import cli
 from darn.config import DataOptions, Training
-from darn.inference import completion, likelihood, sampling
+from darn.inference import completion, filling, likelihood, sampling
 from darn.model_file import load_model, save_model
 from darn.runs import folder, sweep
+from darn.runs.dataset import scored_rows
 from darn.runs.recipe import Recipe
+from darn.runs.run import load
 from darn.training import _fit
 
 ROWS = 60
@@ -77,7 +79,7 @@ def trained(name: str, home: Path):
     arch = MODELS[name][0] if name in MODELS else arch.__class__(**{**vars(arch), "visible": TABLES[name]})
     recipe = Recipe(arch, HOW, _write_rows(name, here))
     fit = folder.train(recipe, here / "run", progress=False)
-    return recipe, folder.load(here / "run"), fit.model
+    return recipe, load(here / "run"), fit.model
 
 
 class Case:
@@ -88,7 +90,7 @@ class Case:
         self.recipe, self.run, self.fitted = trained(name, home)
         self.model = self.run.model
         rows = self.run.rows(split="train")
-        self.x, self.context = folder.scored_rows(rows.take(slice(0, 6)))
+        self.x, self.context = scored_rows(rows.take(slice(0, 6)))
 
     def command(self, *words) -> str:
         """The output of a command on the run; what it prints on failure otherwise."""
@@ -129,7 +131,7 @@ def resume(case, monkeypatch):
 
 def swept(case):
     record = sweep.run(case.recipe, {"lr": (1e-3, 1e-9)}, case.out / "sweep")
-    best = folder.load(case.out / "sweep" / "best")
+    best = load(case.out / "sweep" / "best")
     assert record["models"][record["best"]]["valid_bound"] == min(m["valid_bound"] for m in record["models"])
     assert jax.tree.structure(best.model) == jax.tree.structure(case.model)
 
@@ -180,7 +182,7 @@ def complete(case):
     assert np.all(found.log_p_observed <= 1e-5)
     if case.name in WEIGHED:
         keys = jax.random.split(jax.random.key(0), len(case.x))
-        _, log_p, _ = completion._by_weights(case.model, case.x.astype(np.float32), missing, None, keys, 1, 300, 1)
+        _, log_p, _ = filling.by_weights(case.model, case.x.astype(np.float32), missing, None, keys, 1, 300, 1)
         np.testing.assert_allclose(log_p, found.log_p_observed, atol=0.3)
     case.command(
         "complete", case.run.path, "--hide", "lower", "--samples", 5, "--sweeps", 1, "--out", case.out / "c.csv"

@@ -25,7 +25,7 @@ from darn.model_file import load_model, save_model
 from darn.report import _measure
 from darn.report._document import policy
 from darn.report._view import kind_of
-from darn.runs.folder import load
+from darn.runs.run import load
 
 # What a stranger may put into a column's name, a class or a recipe. If any of it runs, the probe sees the mark.
 RUNS_SCRIPT = "document.documentElement.dataset.forged='yes'"

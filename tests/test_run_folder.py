@@ -18,6 +18,7 @@ from darn.files._lock import LOCK
 from darn.runs import folder
 from darn.runs.place import WRITTEN, is_new
 from darn.runs.recipe import Recipe, override
+from darn.runs.run import load
 
 BITS = (np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.uint8)
 
@@ -98,7 +99,7 @@ def test_two_starts_in_one_new_folder(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "new_model", finished)
     with pytest.raises(DarnError, match="exists already"):
         folder.train(recipe, out, progress=False)
-    assert folder.load(out).recipe == recipe
+    assert load(out).recipe == recipe
 
 
 def test_a_lock_is_on_the_file_that_is_there(tmp_path, monkeypatch):
@@ -165,7 +166,7 @@ def test_killed_while_writing(name, when, recipe, tmp_path):
     folder.train(recipe, out, resume=started, progress=False)
     assert not [f for f in os.listdir(out) if f.startswith(".") and f != LOCK]
     folder.train(recipe, tmp_path / "whole", progress=False)
-    a, b = (folder.load(tmp_path / d) for d in ("run", "whole"))
+    a, b = (load(tmp_path / d) for d in ("run", "whole"))
     assert a.recipe == b.recipe
     mine, whole = (load_file(tmp_path / d / "model.safetensors") for d in ("run", "whole"))
     assert all((mine[k] == whole[k]).all() for k in whole)

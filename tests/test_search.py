@@ -15,6 +15,7 @@ from darn.data import Rows
 from darn.errors import DarnError, InputError
 from darn.runs import defaults, folder, search
 from darn.runs.recipe import Recipe, override
+from darn.runs.run import load
 from darn.training import _halving, fit
 from darn.zoo import build
 
@@ -155,7 +156,7 @@ def test_an_interrupted_search_is_resumed_as_if_never_stopped(tmp_path):
         a, b = (load_file(path / f"{name}.safetensors") for path in (out, tmp_path / "whole"))
         for k in a:
             np.testing.assert_array_equal(a[k], b[k])
-    run = folder.load(out)
+    run = load(out)
     assert run.recipe == recipes[run.about.search.chosen]
     with pytest.raises(DarnError, match="other candidates"):
         folder.train(recipes[0], out, candidates=recipes[:2], resume=True, progress=False)

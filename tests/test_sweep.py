@@ -17,11 +17,12 @@ from darn.layers import AbstractBinaryLayer, bias_field, context_field
 from darn.model import Conditional, Stack
 from darn.model_file import load_model
 from darn.nn import COMPILED, Dense
-from darn.runs import folder, sweep
+from darn.runs import sweep
 from darn.runs.fields import show_field
-from darn.runs.folder import load
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
 from darn.runs.recipe import Recipe
+from darn.runs.run import load
+from darn.runs.start import maker
 from darn.training import fit, plan, shapes, train_group, validation_samples
 from darn.training._pad import pad, unpad
 from darn.zoo import build
@@ -437,6 +438,6 @@ def test_validation_takes_fewer_samples_of_wide_models():
 @pytest.mark.parametrize("fields", [{}, {"n_h": (), "visible": "mixture"}, {"visible": "nade"}, {"visible": "eonade"}])
 def test_models_side_by_side_are_bounded_by_memory(fields, own):
     splits = data.load(own.data.source)
-    make = folder.maker(splits)
+    make = maker(splits)
     few, many = (sweep._fits(make, recipe(**{"n_d": (n,), **fields}).architecture, splits) for n in (10_000, 10))
     assert 1 <= few < many if fields.get("n_h", 1) else few == many

@@ -11,7 +11,7 @@ from darn import DarnError, data
 from darn.cli import main
 from darn.data import Columns, Schema
 from darn.inference import likelihood
-from darn.runs.folder import load
+from darn.runs.run import load
 
 RNG = np.random.RandomState(0)
 N = 120
@@ -154,7 +154,7 @@ def test_refusals(table, tmp_path):
     refused(table, "no column named 'colr'", columns=Columns("colr"))
     refused(
         table,
-        "column 'weight', not 0 or 1: add it to the categorical columns",
+        "column 'weight' has '0.12' in row 107, not 0 or 1: add it to the categorical columns",
         columns=Columns("colour,legs,kind,same"),
     )
     refused("digits", "is not a table", columns=Columns("auto"))
@@ -162,9 +162,9 @@ def test_refusals(table, tmp_path):
     refused(tmp_path / "a.npy", "is not a table", columns=Columns("auto"))
     two = tmp_path / "two.csv"
     two.write_text("a,a\n" + "x,y\n" * 12)
-    refused(two, "two columns called 'a'", columns=Columns("auto"))
+    refused(two, "several columns called 'a'", columns=Columns("auto"))
     two.write_text("a,b\n" + "x,y\n" * 12 + "x\n")
-    refused(two, "line 14 has 1 values", columns=Columns("auto"))
+    refused(two, "line 14 has 1 value ", columns=Columns("auto"))
     schema = data.load(table, columns=AUTO, labels="kind").schema
     new = write(tmp_path / "new.csv", [ROWS[0] | {"colour": "pink", "same": "y", "legs": ""}])
     with pytest.raises(DarnError, match=r"training data: 'pink' in column 'colour'; 'y' in column 'same'"):

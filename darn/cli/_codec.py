@@ -22,7 +22,7 @@ def compress(args) -> None:
     from darn import codec
     from darn.data import open_source, unit_mask
     from darn.files import open_output
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     if args.train:
         made, inside, given, extra = _trained(args, source)
@@ -105,7 +105,7 @@ def decompress(args) -> None:
 
     from darn import codec
     from darn.data import Schema, check_restore, read_notes, restore, unit_mask
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     with _open(source) as f:
         head = codec.read_head(f)

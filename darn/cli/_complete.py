@@ -61,7 +61,7 @@ def complete(args) -> None:
     from darn.inference import completion
     from darn.inference.summary import Moments
     from darn.runs import cells, holes, questions
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(args.model)
     schema: Any = questions.schema_of(run) if args.cells else None

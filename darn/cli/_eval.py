@@ -22,7 +22,7 @@ def evaluate(args) -> None:
     from darn.inference.summary import Running
     from darn.paper import rbm
     from darn.runs import provenance
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     if rbm.is_rbm(args.model):
         return _evaluate_rbm(args, stored)

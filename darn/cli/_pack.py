@@ -18,7 +18,7 @@ def pack(args) -> None:
     if args.like is not None:
         if given.keys() - {"delimiter"} or args.binarize or args.labels:
             raise DarnError("with --like, rows are read as the model reads them: leave the other options out")
-        from darn.runs.folder import load
+        from darn.runs.run import load
 
         how = load(args.like).how(given.get("delimiter"))
     from tqdm import tqdm

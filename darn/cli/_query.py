@@ -13,7 +13,7 @@ def query(args) -> None:
         raise DarnError(f"--samples must be at least 2, not {args.samples}")
     use_device(args)
     from darn.runs import questions
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(args.model)
     schema = questions.schema_of(run)

@@ -46,7 +46,7 @@ def sample(args) -> None:
     from darn.inference import sampling, sparse
     from darn.inference.summary import Moments
     from darn.runs import questions, synthetic
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(args.model)
     contexts = label_contexts(run, args.label)
@@ -174,7 +174,7 @@ def encode(args) -> None:
     from darn.batching import recut
     from darn.inference import code as codes
     from darn.inference import sampling
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(args.model)
     if not run.model.n_layers:

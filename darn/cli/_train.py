@@ -96,12 +96,12 @@ def _train(args) -> int:
         use_device(args)
     from darn.inference import code
     from darn.runs import folder, search
+    from darn.runs.dataset import read_data
+    from darn.runs.start import candidates
 
-    splits = folder.read_data(recipe) if splits is None else splits
+    splits = read_data(recipe) if splits is None else splits
     alone = _together.member is None
-    choices = (
-        folder.candidates(recipe, given_fields(args), splits, args.search) if own and alone and not args.tiny else []
-    )
+    choices = candidates(recipe, given_fields(args), splits, args.search) if own and alone and not args.tiny else []
     fit = folder.train(recipe, out, splits=splits, candidates=choices, resume=args.resume, progress=not args.quiet)
     if _together.is_other():
         return 130 if fit.interrupted else 0
@@ -154,10 +154,11 @@ def asked_recipe(args, prefix: str) -> tuple[Path, Recipe, "Splits | None"]:
     splits = None
     if own is not None:
         recipe = override(recipe, given)  # a wrong field is found before the data are read
-        from darn.runs import folder
+        from darn.runs.dataset import read_data
+        from darn.runs.start import sized
 
-        splits = folder.read_data(recipe)
-        recipe = folder.sized(recipe, given, splits)
+        splits = read_data(recipe)
+        recipe = sized(recipe, given, splits)
     return out, override(recipe.tiny() if args.tiny else recipe, given), splits
 
 

@@ -33,6 +33,7 @@ from darn.data._restore import check_restore as check_restore
 from darn.data._restore import restore as restore
 from darn.data._row_source import RowSource as RowSource
 from darn.data._row_source import every_kth as every_kth
+from darn.data._rows import Moves as Moves
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
 from darn.data._schema import UNSEEN as UNSEEN

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -31,6 +31,7 @@ MOST_COMMON = 2000  # such numbers of a column: the most frequent ones
 DIGITS = 15  # that a float represents exactly
 FINEST = 308  # decimals of a step: 10^308 is a float
 MOST_DIGITS = 400  # after the point, or zeros before it: the smallest float has 324
+_WIDE = Context(prec=2000)  # no number is rounded
 NEVER = 1e-9  # the probability of a number below 0, or above, where all training rows are on the other side
 
 
@@ -73,10 +74,21 @@ class Number(AbstractColumn):
     def steps(self, words: np.ndarray) -> np.ndarray:
         """i of each number; NaN of other texts."""
         scale = 10.0**self.decimals
-        once = {
-            w: (float(w) * scale - self.offset) / self.step if is_number(w) else np.nan for w in set(words.tolist())
-        }
+        if abs(self.offset) < 10**DIGITS:
+            step = lambda w: (float(w) * scale - self.offset) / self.step  # noqa: E731
+        else:  # a float does not have all digits of such numbers
+            step = lambda w: float(round(self.place(w) or 0))  # noqa: E731
+        once = {w: step(w) if is_number(w) else np.nan for w in set(words.tolist())}
         return np.clip(np.rint(np.array([once[w] for w in words.tolist()])), -1e300, 1e300)
+
+    def nearest(self, word):
+        """Of an infinite number, or one that is too large: the last one."""
+        try:
+            far = float(word)
+        except ValueError:
+            return None
+        end = self.ends[-1] if far > 0 else self.starts[0]
+        return None if "_" in word or far != far else self.texts(np.array([end]))[0]
 
     def is_sound(self):
         n, places = len(self.starts), [i for i, _ in self.common]
@@ -157,7 +169,7 @@ class Number(AbstractColumn):
         lo, hi = self.texts(np.array([self.starts[0], self.ends[-1]]))
         what = "whole number" if self.decimals <= 0 else "real number"
         alone = sum(".." not in name for name in self.value_names())
-        cells = f"{self.n} cells" + (f", {alone} of them single numbers" if alone else "")
+        cells = f"{self.n} cell{'s' * (self.n != 1)}" + (f", {alone} of them of a single number" if alone else "")
         steps = f" in steps of {self.length:g}" if self.length != 1 else ""
         return f"{what} from {lo} to {hi}{steps}, in {cells}"
 
@@ -249,11 +261,20 @@ def is_number(word: str) -> bool:
 
 
 def lattice(words: list[str]) -> tuple[int, tuple[int, int]]:
-    """(decimals that the numbers need, fewest and most digits after the point as written)."""
+    """(decimals that the numbers need, fewest and most digits after the point as written).
+
+    All digits are kept if there are at most `DIGITS`, or if the numbers are close to each other and far from 0.
+    """
     exact = [Decimal(w) for w in words]
-    need = max(-v.normalize().as_tuple().exponent for v in exact)  # type: ignore[operator]
-    largest = max(abs(v) for v in exact)
+    need = max(-v.normalize(_WIDE).as_tuple().exponent for v in exact)  # type: ignore[operator]
+    low, high = min(exact), max(exact)
+    largest = max(-low, high)
     room = DIGITS - 1 - (largest.adjusted() if largest else 0)
+    decimals = max(need, 0)
+    nearest = 0 if low <= 0 <= high else min(abs(low), abs(high)).adjusted() + decimals
+    scaled = lambda v: v.scaleb(decimals, _WIDE)  # noqa: E731
+    if nearest >= DIGITS and scaled(_WIDE.subtract(high, low)) < FARTHEST and scaled(largest) < 2**63:
+        room = decimals
     decimals = min(max(need, 0), room, FINEST)
     fewest = min(min(max(-v.as_tuple().exponent, 0) for v in exact), max(room, 0))  # type: ignore[operator]
     return decimals, (fewest, max(fewest, decimals))
@@ -272,12 +293,16 @@ def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: in
     """
     distinct, times = np.unique(words.astype(str), return_counts=True)
     decimals, digits = form or lattice(distinct.tolist())
-    k = np.rint(np.array([float(w) for w in distinct.tolist()]) * 10.0**decimals).astype(np.int64)
-    k, where = np.unique(k, return_inverse=True)
+    k, base = np.array([float(w) for w in distinct.tolist()]) * 10.0**decimals, 0
+    if np.abs(k).min() >= 10**DIGITS:
+        exact = [round(Fraction(Decimal(w)) * Fraction(10) ** decimals) for w in distinct.tolist()]
+        base = min(exact)
+        k = np.array([v - base for v in exact])
+    k, where = np.unique(np.rint(k).astype(np.int64), return_inverse=True)
     rows = np.bincount(where.ravel(), weights=times).astype(np.int64)
     step = int(np.gcd.reduce(k - k[0])) or 1
-    offset = int(k[0]) % step
-    i = (k - offset) // step
+    offset = base or int(k[0]) % step
+    i = (k - (0 if base else offset)) // step
     begun = _cell_starts(rows, cells)
     total = np.concatenate([[0], np.cumsum(rows)])
     parts = [_divided(i, total, a, b) for a, b in zip(begun, np.append(begun[1:], len(i)), strict=True)]

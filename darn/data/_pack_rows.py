@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from darn.data._labels import class_numbers
 from darn.data._pack import STEP, Pack
 from darn.data._raw import WHOLE, Part, Raw, divide, pick_split
 from darn.data._row_source import RowSource
-from darn.data._rows import Rows, Splits, in_steps, joined, mean_of
+from darn.data._rows import Moves, Rows, Splits, in_steps, joined, mean_of
 from darn.data._schema import Schema
 from darn.errors import DarnError
 
@@ -30,7 +30,8 @@ class PackedRows:
     pack: Pack
     numbers: np.ndarray  # (N,) of the rows in the set
     prepare: Prepare
-    in_parts = True
+    moves: Moves | None = None  # as of `Rows`
+    in_parts: ClassVar[bool] = True
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -70,7 +71,7 @@ class PackedRows:
 
     def numbered(self, numbers: np.ndarray) -> Rows:
         """Reads rows by their numbers in the set."""
-        return self.prepare(self.pack.at(numbers))
+        return replace(self.prepare(self.pack.at(numbers)), moves=self.moves)
 
     def read(self) -> Iterator[Rows]:
         """All rows in order, in pieces of a few megabytes."""

@@ -14,6 +14,21 @@ from darn.errors import DarnError
 
 
 @dataclass(frozen=True)
+class Moves:
+    """How a training step changes images: some of them are shifted, turned and stretched at random.
+
+    Intensities are interpolated. Bits are copied from the nearest pixel, which moves them by whole pixels.
+    """
+
+    shape: tuple[int, int]  # of an image
+    share: float  # of the rows that are moved
+    shift: float  # at most, in pixels
+    turn: float  # at most, in degrees
+    stretch: float  # at most, as a fraction
+    threshold: float | None = None  # the intensity from which a unit of a grey row is on; None: rows stay as they are
+
+
+@dataclass(frozen=True)
 class Rows:
     """The rows of one split: bits packed eight to a byte, or intensities of one byte each."""
 
@@ -24,6 +39,7 @@ class Rows:
     labels: np.ndarray | None = None  # int (N,), the class by number, if known; not used for training
     weights: np.ndarray | None = None  # float32 (N,), row weights for training; None: all equal
     log_density: np.ndarray | None = None  # (N,) of a table's numbers: log p(row | bits), nats; None: 0
+    moves: Moves | None = None  # what every training step does to the rows
     in_parts: ClassVar[bool] = False  # whether they are read as they are needed
 
     def __post_init__(self):
@@ -64,7 +80,7 @@ class Rows:
             index = np.array([index])
         pick = lambda a: None if a is None else a[index]  # noqa: E731
         sides = (self.context, self.labels, self.weights, self.log_density)
-        return Rows(self.values[index], self.n, self.grey, *map(pick, sides))
+        return Rows(self.values[index], self.n, self.grey, *map(pick, sides), moves=self.moves)
 
     def subsample(self, n: int) -> Rows:
         """A random subset of the rows, always the same one, in their original order.

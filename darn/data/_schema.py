@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from darn.data._amount import Amount
 from darn.data._column import AbstractColumn, Aside, Category
 from darn.data._date import Date
 from darn.data._number import Number
@@ -18,7 +20,7 @@ from darn.jsonable import decode, shown
 UNSEEN = ("error", "missing", "nearest")  # what a text that no training row had may count as
 MOST_UNSEEN = 1000  # such texts of a column that are counted
 T, E = TypeVar("T"), TypeVar("E")
-_KINDS: dict[str, type] = {c.kind: c for c in (Category, Number, Date, Aside)}
+_KINDS: dict[str, type] = {c.kind: c for c in (Category, Number, Amount, Date, Aside)}
 
 
 class UnseenError(DarnError):
@@ -237,10 +239,11 @@ def _refusal(what: str, strange: dict[str, list[str]], unseen: str) -> str:
 
 
 def check_unique(names: Sequence[str], what: str) -> None:
-    """Refuses two columns of one name."""
-    if len(set(names)) < len(names):
-        twice = next(n for n in names if list(names).count(n) > 1)
-        raise DarnError(f"{what} has two columns called {twice!r}: rename one.")
+    """Refuses several columns of one name."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        said = ", ".join(repr(name[:40]) for name in twice[:8]) + ", ..." * (len(twice) > 8)
+        raise DarnError(f"{what} has several columns called {said}: give every column a name of its own.")
 
 
 def is_missing(cells: np.ndarray) -> np.ndarray:

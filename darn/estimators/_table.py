@@ -24,9 +24,11 @@ from darn import data
 from darn.errors import InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import save_model
-from darn.runs import folder, questions, search
+from darn.runs import questions, search
 from darn.runs.provenance import versions
 from darn.runs.recipe import Recipe
+from darn.runs.run import load
+from darn.runs.start import candidates, new_model
 
 
 class TableDARN(DensityMixin, BaseEstimator):
@@ -106,8 +108,8 @@ class TableDARN(DensityMixin, BaseEstimator):
         given = {} if self.epochs == "auto" else {"epochs": self.epochs}
         recipe = Recipe().replace(source="", categorical="auto", seed=seed, description="fitted by darn.TableDARN")
         seconds = None if auto else float(budget)
-        recipes = folder.candidates(recipe.replace(**given), given, splits, seconds)
-        make = lambda r: folder.new_model(r, splits)  # noqa: E731
+        recipes = candidates(recipe.replace(**given), given, splits, seconds)
+        make = lambda r: new_model(r, splits)  # noqa: E731
         self.recipe_, trained = search.fit(recipes, make, splits.train, splits.valid, progress=bool(self.verbose))
         if self.verbose and trained.search is not None:
             print(search.statement(trained.search))
@@ -190,7 +192,8 @@ class TableDARN(DensityMixin, BaseEstimator):
             random_state: as for the class.
 
         Returns:
-            The frame with its missing values filled in, except those of columns that are not modelled.
+            A frame of the same types (and index) with the missing values of modelled columns filled in; all other cells
+            are the same objects as before.
         """
         check_is_fitted(self)
         form, cells = data.read_frame(X)
@@ -198,15 +201,15 @@ class TableDARN(DensityMixin, BaseEstimator):
         gone = data.is_missing(cells) & np.isin(form.names, self.schema_.modelled)[None]
         holed = np.flatnonzero(gone.any(axis=1))
         if not len(holed):
-            return X
+            return X.copy() if form.library == "pandas" else X
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         found = completion.complete(
             self.model_, rows.bits[holed], rows.unknown[holed], seed=seed, n_samples=self.n_samples or 100
         )
         drawn = np.array(self.schema_.decode(found.x[:, 0], seed), object)
         place = [self.schema_.names.index(n) if n in self.schema_.names else 0 for n in form.names]
-        cells[holed] = np.where(gone[holed], drawn[:, place], cells[holed])
-        return form.frame(cells)
+        cells[holed] = drawn[:, place]
+        return form.filled(X, cells, gone, self.form_)
 
     def save(self, path) -> None:
         """Writes a model file, which the command line can also use, as in `darn sample FILE -n 10 --csv`."""
@@ -229,7 +232,7 @@ class TableDARN(DensityMixin, BaseEstimator):
         Returns:
             The estimator. Its frames have the usual types of their library, pandas for models of the command line.
         """
-        run = folder.load(path)
+        run = load(path)
         if run.schema is None or run.model.n_context:
             raise InputError(f"{Path(path)} is not a model of a table without labels: open it with darn.load")
         own: dict[str, Any] = run.info.get("table_estimator", {})

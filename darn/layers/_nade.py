@@ -16,7 +16,7 @@ from darn.layers._base import (
     context_work,
     plus_context,
 )
-from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded, tuning_field
+from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, dropout, register, rounded, tuning_field
 
 UNITS = 16  # on a CPU: a backward pass computes as many units again at a time
 
@@ -99,6 +99,14 @@ class NADE(AbstractBinaryLayer):
     def hidden(self, running: Float[Array, " n_hidden"]) -> Float[Array, " n_top"]:
         """The last hidden layer, from the running sum."""
         return self.net(self.act(running))
+
+    def dropped(self, running: Float[Array, " n_hidden"], rate: float, key: PRNGKeyArray) -> Float[Array, " n_top"]:
+        """The same with dropout in every hidden layer."""
+        hidden = dropout(self.act(running), rate, jax.random.fold_in(key, 0))
+        for i in range(0, len(self.net.maps), 2):  # a product, then a nonlinearity
+            hidden = Net(self.net.maps[i : i + 2])(hidden)
+            hidden = dropout(hidden, rate, jax.random.fold_in(key, i + 1))
+        return hidden
 
     def read(self, state, j):
         running, b = state

@@ -25,6 +25,7 @@ from darn.nn._fixed_point import rounded as rounded
 from darn.nn._fixed_point import rounded_outputs as rounded_outputs
 from darn.nn._gated import GatedBlock as GatedBlock
 from darn.nn._gated import GridWindow as GridWindow
+from darn.nn._gated import dropout as dropout
 from darn.nn._local import Grid as Grid
 from darn.nn._local import Local as Local
 from darn.nn._local import LocalTranspose as LocalTranspose
@@ -37,6 +38,7 @@ from darn.nn._streams import Floats as Floats
 from darn.nn._streams import Integers as Integers
 from darn.nn._tables import sigmoid_table as sigmoid_table
 from darn.nn._turns import COMPILED as COMPILED
+from darn.nn._turns import AbstractBlockwise as AbstractBlockwise
 from darn.nn._turns import AbstractTurns as AbstractTurns
 from darn.nn._turns import Decide as Decide
 from darn.nn._turns import Host as Host

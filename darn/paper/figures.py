@@ -12,7 +12,7 @@ from darn.paper.recipes_atari import ATARI_BOUNDS
 from darn.paper.results import ROWS, write
 from darn.paper.rows import Row
 from darn.paper.run import Driver, made
-from darn.runs.folder import Run
+from darn.runs.run import Run
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,10 @@ from darn.paper.results import lacking, model_of, path_of, write
 from darn.paper.rows import MNIST, NOT_AT_HAND, Row
 from darn.paper.scoring import Protocol
 from darn.runs import baselines, provenance
-from darn.runs.folder import Run, describe_data, load, load_data, scored_rows, train
+from darn.runs.dataset import describe_data, load_data, scored_rows
+from darn.runs.folder import train
 from darn.runs.recipe import Recipe, override
+from darn.runs.run import Run, load
 from darn.training import selection_bound
 
 
@@ -172,6 +174,7 @@ class Driver:
             "seed": protocol.seed,
             "training": notes,
             "recipe": run.info["recipe"],
+            **({"augmented": True} if run.recipe.data.moved else {}),  # trained on moved images, scored on plain ones
             **({"active": scoring.active_units(run)} if run.recipe.training.sparsity and row.keep_model else {}),
             **({"baselines": scoring.baselines(run.splits())} if row.baselines else {}),
             **made(),

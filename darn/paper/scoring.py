@@ -19,7 +19,8 @@ from darn.nn import causal_maps
 from darn.paper import rbm
 from darn.paper.rows import QUICK, Row
 from darn.runs.baselines import independent_nll
-from darn.runs.folder import Run, scored_rows
+from darn.runs.dataset import scored_rows
+from darn.runs.run import Run
 
 
 @dataclass(frozen=True)

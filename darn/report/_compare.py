@@ -25,7 +25,7 @@ def compare(paths, out: str | Path, *, progress=None, **options) -> dict:
         The figures of each run, the best first, as "runs", and the file as "out".
     """
     from darn.report._measure import scored
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     paths = [Path(path) for path in paths]
     if len(set(paths)) < 2:

@@ -19,8 +19,8 @@ from darn.jsonable import parse
 from darn.model import Stack
 from darn.nn import softplus
 from darn.report._recipe import About
-from darn.runs.folder import Run
 from darn.runs.info import MAX_JSON
+from darn.runs.run import Run
 from darn.training import read_looks
 
 SAMPLES = 1000  # drawn to compare with the data column by column; the first of them are shown

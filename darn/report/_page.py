@@ -27,7 +27,7 @@ def page(
         The headline figures, and the file as "out".
     """
     from darn.report._measure import scored
-    from darn.runs.folder import load
+    from darn.runs.run import load
 
     run = load(path)
     out = Path(out) if out else default_out(run.path)

@@ -6,7 +6,7 @@ from typing import Any
 
 from darn.config import Architecture, Training
 from darn.runs.fields import fields_of, show_field
-from darn.runs.folder import Run
+from darn.runs.run import Run
 from darn.runs.search import statement
 
 # A run folder may come from anybody: what its files say is shown as text, cut at this many characters.

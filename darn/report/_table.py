@@ -9,7 +9,7 @@ from darn.fidelity import Fidelity, evaluate
 from darn.fidelity._columns import FEWEST
 from darn.inference import sampling
 from darn.runs import synthetic
-from darn.runs.folder import Run
+from darn.runs.run import Run
 
 ROWS = 5000  # of training rows, synthetic rows and test rows that are compared, at most
 

@@ -1,5 +1,6 @@
 from . import baselines as baselines
 from . import cells as cells
+from . import dataset as dataset
 from . import defaults as defaults
 from . import folder as folder
 from . import grid as grid
@@ -8,6 +9,8 @@ from . import pretrained as pretrained
 from . import provenance as provenance
 from . import questions as questions
 from . import recipe as recipe
+from . import run as run
+from . import start as start
 from . import sweep as sweep
 from . import synthetic as synthetic
 from . import two_part as two_part

@@ -11,9 +11,9 @@ from darn.errors import DarnError
 from darn.inference.completion import Survey
 from darn.inference.constrained import Tables, Variable, make_tables
 from darn.inference.most_probable import MostProbable, most_probable
-from darn.runs.folder import Run
 from darn.runs.holes import Holes, HoleSource
 from darn.runs.questions import schema_of, variables_of
+from darn.runs.run import Run
 
 HEADER = ["row", "column", "value", "probability", "mean"]
 
@@ -144,8 +144,8 @@ def probabilities(
     for k, c in enumerate(schema.columns):
         units = slice(start, start + c.size)
         start += c.size
-        rows = np.flatnonzero(part.mask[:, units].any(axis=1))
-        if not len(rows):
+        rows = np.flatnonzero(_gone(part, c.name, units))
+        if not len(rows) or c.name not in schema.modelled:
             continue
         means, names = (within.get(k) or c.part(())).means(), [*c.value_names(), ""]
         for i in rows.tolist():
@@ -155,3 +155,10 @@ def probabilities(
             for v in np.argsort(-count, kind="stable").tolist():
                 if count[v]:
                     yield [str(first + i), c.name, names[v], f"{count[v]:.6g}", mean]
+
+
+def _gone(part: Holes, name: str, units: slice) -> np.ndarray:
+    """In which rows a column's cell is missing; a column of one value has no units."""
+    if units.start < units.stop or part.table is None or part.cells is None or name not in part.table.names:
+        return np.asarray(part.mask[:, units].any(axis=1))
+    return np.asarray(part.cells[:, part.table.names.index(name)])

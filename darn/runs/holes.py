@@ -32,7 +32,7 @@ from darn.errors import DarnError
 from darn.files import open_output
 from darn.inference import completion
 from darn.runs import synthetic
-from darn.runs.folder import Run
+from darn.runs.run import Run
 
 HALVES = ("lower", "upper", "left", "right")
 

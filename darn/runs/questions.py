@@ -22,7 +22,7 @@ from darn.errors import DarnError
 from darn.inference.conditional import Conditional, ConditionalSamples, Weighted
 from darn.inference.constrained import Variable
 from darn.model import Stack
-from darn.runs.folder import Run
+from darn.runs.run import Run
 
 DRAWS = 20_000  # for an estimate
 RARE = 0.1  # an event that is less probable gets draws of its own

@@ -139,6 +139,10 @@ def override(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
 def _check_windows(a: Architecture) -> None:
     if not a.n_nade:
         raise FieldError("n_nade must have at least one layer", "n_nade")
+    if not a.conv_dilations:
+        raise FieldError("conv_dilations must have at least one entry", "conv_dilations")
+    if a.conv_start.columns % 2 == 0:
+        raise FieldError("conv_start must have an odd number of columns, such as 2/7/3", "conv_start")
     for name in ("ar", "ar_h"):
         if getattr(a, name).kernel % 2 == 0:
             raise FieldError(f"{name} must have an odd kernel, such as 15/14", name)
@@ -146,6 +150,8 @@ def _check_windows(a: Architecture) -> None:
 
 def _check_objective(recipe: Recipe) -> None:
     a, t = recipe.architecture, recipe.training
+    if t.warmup and t.warmup_steps:
+        raise FieldError("warmup and warmup_steps are the same in two units: leave one out", "warmup", "warmup_steps")
     if recipe.data.binarize == "intensity" and a.visible != "factorial":
         raise FieldError("intensities need visible factorial: the other layers are over bits", "visible")
     if t.log_q == "entropy" and a.encoder != "factorial":
@@ -167,11 +173,11 @@ def _check_objective(recipe: Recipe) -> None:
         raise FieldError(
             "weighted does not work with eonade layers: they train on an estimate of log p(x, h)", "weighted"
         )
-    if a.visible != "conv":
-        for name, used in (("dropout", a.dropout), ("orders", a.orders != "one")):
-            if used:
-                raise FieldError(f"{name} needs visible conv", name, "visible")
-    elif t.weighted and (a.dropout or a.orders != "one"):
+    if a.dropout and a.visible != "conv" and "eonade" not in (a.visible, a.prior):
+        raise FieldError("dropout needs visible conv or eonade", "dropout", "visible")
+    if a.orders != "one" and a.visible != "conv":
+        raise FieldError("orders needs visible conv", "orders", "visible")
+    if t.weighted and (a.dropout or a.orders != "one"):
         raise FieldError(
             "weighted needs log p(x, h) itself: leave out dropout and train in one order",
             *("weighted", "dropout", "orders"),

@@ -24,12 +24,13 @@ from darn.files import atomic, read_bytes
 from darn.jsonable import decode, parse
 from darn.model import Stack
 from darn.model_file import load_model, save_model
+from darn.runs.dataset import describe_data, limit, load_data, read_data, training_rows
 from darn.runs.fields import show_field
-from darn.runs.folder import describe_data, limit, load_data, maker, read_data
 from darn.runs.grid import expand
 from darn.runs.info import MAX_JSON, read_info
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe
+from darn.runs.start import maker
 from darn.training import Group, Record, plan, shapes, train_group, validation_samples
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
@@ -112,7 +113,7 @@ def run(
                 trainings,
                 fresh,
                 shapes(make, group.padded),
-                splits.train,
+                training_rows(splits, recipe),
                 splits.valid,
                 finish=finish,
                 finished=[i for i in planned["members"] if rows[i]["done"]],

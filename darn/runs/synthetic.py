@@ -8,7 +8,7 @@ import numpy as np
 from darn.batching import recut
 from darn.data import AbstractPart, Schema
 from darn.errors import DarnError
-from darn.runs.folder import Run
+from darn.runs.run import Run
 
 GROUP = 4096  # rows whose numbers are drawn from one random stream
 
@@ -71,7 +71,7 @@ class Copies:
 
     def __init__(self, run: Run):
         self._seen, self._count, self._rows = None, 0, 0
-        self._rounded = run.schema is not None and any(c.kind in ("number", "date") for c in run.schema.columns)
+        self._rounded = run.schema is not None and not run.schema.exact
         try:
             splits = run.splits()
         except DarnError:

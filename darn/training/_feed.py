@@ -157,7 +157,7 @@ def _divided(part: Callable[[int], Any], mesh: Mesh, mean: float | None) -> Devi
 
     context = None if one.context is None else put(lambda rows: rows.context)
     weight = None if one.weights is None else put(lambda rows: relative(rows.weights, mean))
-    return DeviceRows(put(lambda rows: rows.values), context, one.n, one.grey, weight, mesh.size * length)
+    return DeviceRows(put(lambda rows: rows.values), context, one.n, one.grey, weight, mesh.size * length, one.moves)
 
 
 def mean_weight(rows: Any) -> float | None:

@@ -151,9 +151,11 @@ class Loop:
         found = self._to_host(done.metrics)  # waits for the device
         took, self.metrics = agreed([time.monotonic() - began, found])
         running = self._running()
-        if self._compiled:
+        # The first call compiles; a run of one call has no other to tell how long it took.
+        if self._compiled or (self.epoch + done.epochs == config.epochs and not any(r.seconds for r in self.records)):
             for i in running:
                 self.records[i].seconds += took / len(running)
+        if self._compiled:
             self._at_once = max(1, round(done.done * min(CALL_SECONDS / took, 4)))
         self._compiled = True
         self.rate = done.steps / took

@@ -209,7 +209,7 @@ class Program:
     def step(self, state: TrainState, hyper: Hyper, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update of one model; returns (the new state, the batch's description length and its parts)."""
         # Units that are charged before they are useful are switched off, and often stay so.
-        warm = self._ramp(state.step, self.config.warmup)
+        warm = self._ramp(state.step, self.config.warmup, self.config.warmup_steps)
 
         def mean(value):
             return mean_of_rows(value, batch.weight, self.share.scale(self.batch))
@@ -240,9 +240,10 @@ class Program:
     def _penalty(self, model: Stack, hyper: Hyper) -> Float[Array, ""]:
         return penalty(model, hyper, self.terms, self.config.decay_on)
 
-    def _ramp(self, step: Int[Array, ""], fraction: float) -> Float[Array, ""] | float:
-        """Rises from 0 to 1 over this fraction of the run; 1 throughout if that is 0."""
-        return jnp.minimum(step.astype(jnp.float32) / (fraction * self.n_steps), 1.0) if fraction else 1.0
+    def _ramp(self, step: Int[Array, ""], fraction: float, steps: int = 0) -> Float[Array, ""] | float:
+        """Rises from 0 to 1 over this fraction of the run, or over so many steps; 1 throughout if both are 0."""
+        length = steps or fraction * self.n_steps
+        return jnp.minimum(step.astype(jnp.float32) / length, 1.0) if length else 1.0
 
     def _with_noise(self, noise: WeightNoise, state: TrainState, hyper: Hyper, batch: Batch, warm):
         """Returns (gradient in mu, new log sigma, description length, cost of the weights in nats per row)."""
@@ -344,7 +345,7 @@ class Program:
             return None
         return self.share.of(jax.random.uniform(jax.random.fold_in(key, number), (count, n)))
 
-    def _bounds(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first, n_samples: int) -> dict[str, Any]:
+    def _bounds(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first=0, *, n_samples: int) -> dict[str, Any]:
         bound = self._over_models(partial(self._bound, n_samples=n_samples), 2)
         return self.share.over(bound, 1)(state, hyper, rows, first)
 
