@@ -80,7 +80,7 @@ def listed(names: str | Sequence[str] | None, known: Sequence[str]) -> list[str]
 def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -> Raw:
     """A table, from the bytes of a file, as numbers."""
     if path.suffix.lower() in PARQUET or columns.takes_words:
-        return _words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
+        return read_words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
     text = _text_table.open_text(path, data, what, columns.delimiter)
     label = None if labels is None else column_index(labels, text.names, text.width, what)
     part, names = _text_part(text, label), _without(text.names, label)
@@ -113,7 +113,7 @@ def _word_parts(path: Path, what: str, labels, columns: Columns, scored: bool) -
     def part_of(part: Table | np.ndarray) -> Part:
         if isinstance(part, np.ndarray):
             return Part(part)
-        return _words(part, path, what, labels, columns, is_part=True, weighted=not scored).parts[WHOLE]
+        return read_words(part, path, what, labels, columns, scored=True, weighted=not scored).parts[WHOLE]
 
     read = lambda: encoded(table.read(numbers=plain), part_of)  # noqa: E731
 
@@ -221,17 +221,19 @@ def infer_from_files(paths: Sequence[Path], labels, columns: Columns) -> Schema 
     return _infer(found.names, found, str(paths[0]), columns)
 
 
-def _words(
-    table: Table, path: Path, what: str, labels, columns: Columns, *, is_part: bool = False, weighted: bool = True
+def read_words(
+    table: Table, path: Path, what: str, labels, columns: Columns, *, scored: bool = False, weighted: bool = False
 ) -> Raw:
-    """A table, or with `is_part` some rows of one, whose numbers are checked where it is known which rows they are."""
+    """A table as numbers; with `scored`, some rows of one, checked elsewhere, whose weights count only if `weighted`."""
     names, cells = table.names, table.cells
     if not len(table):
         raise DarnError(f"{what} has no rows: give at least one.")
     label, weigh, kept = _choose(names, what, labels, columns)
     found: dict[str, Any] = {
         "labels": None if label is None else cells[:, label],
-        "weights": None if weigh is None or not weighted else _weights(cells[:, weigh], names[weigh], what),
+        "weights": None
+        if weigh is None or (scored and not weighted)
+        else _weights(cells[:, weigh], names[weigh], what),
     }
     used, names = cells[:, kept], tuple(names[i] for i in kept)
     source = _source(path, table.layout)
@@ -242,11 +244,15 @@ def _words(
         rows = schema.encode(names, used, what, unseen=columns.unseen)
         part = Part(rows.bits, **found, log_density=None if schema.exact else rows.log_density)
         return Raw(what, {WHOLE: part}, columns=schema.units, source=source, schema=schema)
-    numbers = [_floats(used[:, i], n, what) for i, n in enumerate(names)]
-    X = np.stack(numbers, axis=1)
-    if not is_part:
+    X = numbers_of(used, names, what)
+    if not scored:
         X, _ = matrix(X, what, names)
     return Raw(what, {WHOLE: Part(X, **found)}, columns=names, source=source)
+
+
+def numbers_of(cells: np.ndarray, names: Sequence[str], what: str) -> np.ndarray:
+    """The cells of a table (N, columns) as numbers."""
+    return np.stack([_floats(cells[:, i], name, what) for i, name in enumerate(names)], axis=1)
 
 
 def _source(path: Path, layout: Layout) -> str:

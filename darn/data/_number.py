@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from darn.data._column import AbstractColumn, fitting_code
+from darn.data._draws import RowDraws
 from darn.data._part import allowed_steps, exact_number
 from darn.data._place import FARTHEST, Places
 from darn.data._within import NumberPart
@@ -227,9 +228,9 @@ class _Pieces:
         found = np.where(i < self.starts[k], below, np.where(i > self.ends[k], beyond, inside))
         return np.log(self.share[k]) + found
 
-    def draw(self, cell: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    def draw(self, cell: np.ndarray, rng: RowDraws) -> np.ndarray:
         """A number of each cell."""
-        place, which, u = rng.random_sample((3, len(cell)))
+        place, which, u = rng.uniform(3)
         k = _weighted(self.rows, self.cells[cell], self.cells[cell + 1], place)
         below, above = self.tails[k].T
         outside = self.outside[k]

@@ -44,6 +44,12 @@ class RowSource:
         """Every k-th row, beginning with the first."""
         return self if k == 1 else replace(self, rows=-(-self.rows // k), read=lambda: every_kth(self.read(), k))
 
+    def within(self, start: int, stop: int) -> RowSource:
+        """The rows from `start` up to `stop`, without notes: to score or encode them."""
+        if (start, stop) == (0, self.rows):
+            return self
+        return RowSource(stop - start, self.n, lambda: between(self.read(), start, stop))
+
     @staticmethod
     def held(rows: Rows) -> RowSource:
         """Rows in memory, or of a packed set."""
@@ -52,6 +58,16 @@ class RowSource:
         step = max(PART // rows.n, 1)
         read = lambda: (rows.take(slice(i, i + step)) for i in range(0, len(rows), step))  # noqa: E731
         return RowSource(len(rows), rows.n, read)
+
+
+def between(parts: Iterator, start: int, stop: int) -> Iterator:
+    """The rows from `start` up to `stop` of parts that can be counted and have `take`; none after them are read."""
+    before = 0
+    while before < stop and (part := next(parts, None)) is not None:
+        first, end = max(start - before, 0), min(stop - before, len(part))
+        before += len(part)
+        if first < end:
+            yield part if end - first == len(part) else part.take(slice(first, end))
 
 
 def every_kth(parts: Iterator, k: int) -> Iterator:

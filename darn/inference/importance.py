@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from darn.batching import recut, row_keys, row_numbers, rows_within, stream_rows
+from darn.batching import Numbers, recut, row_keys, row_numbers, rows_within, stream_rows
 from darn.devices import everywhere
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Likelihood, Running, Scores, check_rows, marks, whole
@@ -101,25 +101,33 @@ def importance(
         -log p and bound, by row and on average.
     """
     check_rows(model, x)
-    parts = [(x, context, numbers, log_density)]
+    parts, own = [(x, context, log_density)], 0 if numbers is None else numbers
     if n_samples is None:
-        found = settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
+        found = settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, own, progress)
     else:
-        found = importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, progress)
+        found = importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, own, progress)
     return whole(found, Running("importance", n_samples, repeats))
 
 
 def settled_parts(
-    model: Stack, parts: Iterable[tuple], n: int, precision: float, among, seed: int, rows_at_once, progress
+    model: Stack,
+    parts: Iterable[tuple],
+    n: int,
+    precision: float,
+    among: float | int | None,
+    seed: int,
+    rows_at_once: int | None,
+    numbers: Numbers,
+    progress,
 ) -> Iterator[Scores]:
-    """`importance` to a precision, for rows that come in parts: (x, context, numbers, log density)."""
+    """`importance` to a precision, for rows that come in parts: (x, context, log density)."""
     # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `Running`.
     variance = precision * min(1.0, (among or n) * precision / 2.5**2)
     size = lots_at_once(model, n, rows_at_once)
     start = 0
-    for x, context, own, density in recut(parts, BLOCK):
-        numbers = row_numbers(start, len(x)) if own is None else own
-        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=numbers, size=size)
+    for x, context, density in recut(parts, BLOCK):
+        own = row_numbers(start, len(x), numbers)
+        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=own, size=size)
         start += len(x)
         if progress is not None:
             progress(len(x))
@@ -127,9 +135,17 @@ def settled_parts(
 
 
 def importance_parts(
-    model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
+    model: Stack,
+    parts: Iterable[tuple],
+    n: int,
+    n_samples: int,
+    repeats: int,
+    seed: int,
+    rows_at_once: int | None,
+    numbers: Numbers,
+    progress,
 ) -> Iterator[Scores]:
-    """`importance` with S samples, for rows that come in parts: (x, context, numbers, log density)."""
+    """`importance` with S samples, for rows that come in parts: (x, context, log density)."""
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
@@ -139,11 +155,11 @@ def importance_parts(
     chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
     left, model = n, everywhere(model)
 
-    def weigh(numbers, bits, side, own):
+    def weigh(own, bits, side):
         nonlocal left
         rows, bits, repeated = len(bits), as_floats(bits), []
         for r in range(repeats):
-            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), numbers if own is None else own)
+            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), own)
             zero = jnp.zeros(rows)
             sums, at = (jnp.asarray(0, jnp.int32), jnp.full(rows, -1e30), zero, zero, zero), []
             for mark in marks(n_samples):
@@ -158,5 +174,5 @@ def importance_parts(
         estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
         return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates)
 
-    found = stream_rows(weigh, size, parts, numbered=True, beside=True)
+    found = stream_rows(weigh, size, parts, numbered=True, numbers=numbers, beside=True)
     return (scores.checked().with_density(density) for scores, density in found)

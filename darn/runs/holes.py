@@ -127,6 +127,8 @@ def hidden_units(run: Run, what: str | Sequence[str]) -> np.ndarray:
     """The units to hide, (n_x,): half of an image, or columns by name."""
     if what in HALVES:
         rows, columns = run.shape or square_shape(run.model.n_x)
+        if rows == 1 and what in ("lower", "upper"):
+            raise DarnError(f"rows of {columns} columns have no {what} half: hide left or right, or columns by name")
         mask = np.zeros((rows, columns), bool)
         cut = {"lower": np.s_[rows // 2 :], "upper": np.s_[: rows // 2]}
         cut |= {"left": np.s_[:, : columns // 2], "right": np.s_[:, columns // 2 :]}

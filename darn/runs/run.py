@@ -30,6 +30,11 @@ class Run:
         return self.about.recipe
 
     @property
+    def file(self) -> Path:
+        """The model file."""
+        return self.path / "model.safetensors" if self.path.is_dir() else self.path
+
+    @property
     def shape(self) -> tuple[int, int] | None:
         """Rows and columns of an image, if the model is over images."""
         return self.about.data.shape
@@ -111,6 +116,19 @@ class Run:
                 yield rows
 
         return dataclasses.replace(found, read=read)
+
+    def rows_of(self, batch: data.Batch, *, unseen: str = "error") -> data.Rows:
+        """The rows of a batch in memory, read as those of a file are.
+
+        Args:
+            batch: Its columns are the model's, by name or in their order.
+            unseen: As for `rows`.
+        """
+        how = self.how(None, unseen)
+        options = {k: how[k] for k in ("n", "columns", "labels", "classes")}
+        rows = batch.rows(own=self.columns, intensities=how["binarize"] == "intensity", **options)
+        self._check_context(rows, "the batch")
+        return rows
 
     def _check_context(self, rows: data.Rows, source: str | None) -> None:
         given = 0 if rows.context is None else rows.context.shape[1]
