@@ -75,7 +75,14 @@ class Rows:
         return mean_of(self, self.weights)
 
     def take(self, index) -> Rows:
-        """Selects rows by a slice, an array of row numbers or a mask, with their context, labels and weights."""
+        """Selects rows by a slice, an array of row numbers or a mask, with their context, labels and weights.
+
+        Args:
+            index: the slice, numbers or mask.
+
+        Returns:
+            The selected rows.
+        """
         if isinstance(index, int | np.integer):
             index = np.array([index])
         pick = lambda a: None if a is None else a[index]  # noqa: E731
