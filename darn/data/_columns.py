@@ -224,7 +224,7 @@ def infer_from_files(paths: Sequence[Path], labels, columns: Columns) -> Schema 
 def read_words(
     table: Table, path: Path, what: str, labels, columns: Columns, *, scored: bool = False, weighted: bool = False
 ) -> Raw:
-    """A table as numbers; with `scored`, some rows of one, checked elsewhere, whose weights count only if `weighted`."""
+    """A table as numbers; with `scored`, rows of one, checked elsewhere, whose weights count only if `weighted`."""
     names, cells = table.names, table.cells
     if not len(table):
         raise DarnError(f"{what} has no rows: give at least one.")
