@@ -24,6 +24,15 @@ class EoNADE(AbstractBinaryLayer):
 
     The K orders are drawn once and stored: `log_prob` averages over them and `sample` draws one of them, so both refer
     to the same distribution. Probabilities are averaged, not logits, which would not give a distribution.
+
+    Args:
+        n: units.
+        n_c: units of the context; 0 for none.
+        n_hidden: hidden units; more than one number for deeper nets.
+        n_orderings: K.
+        activation: of the hidden units: a name of `darn.nn.ACTIVATIONS`.
+        dropout: the fraction of hidden units left out of a training step.
+        key: of the initial weights and the orders.
     """
 
     core: NADE
