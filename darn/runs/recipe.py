@@ -32,7 +32,14 @@ class Recipe:
     paper_bound: float | None = None  # the paper's bound on the test rows, nats
 
     def value(self, name: str) -> Any:
-        """The value of a field of any part, such as `recipe.value("lr")`."""
+        """The value of a field of any part, such as `recipe.value("lr")`.
+
+        Args:
+            name: the field's name.
+
+        Returns:
+            Its value.
+        """
         return getattr(getattr(self, part_of(name)), name)
 
     def replace(self, **fields: Any) -> "Recipe":
