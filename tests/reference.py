@@ -7,6 +7,7 @@ import itertools
 import math
 
 import numpy as np
+from scipy import special
 
 
 def f64(w):
@@ -106,7 +107,7 @@ def linear(layer, y, c):
     return _bits(y, sigmoid(a))
 
 
-def nade(layer, y, c, order=None):
+def nade(layer, y, c, order=None, signed=False):
     """Larochelle & Murray (2011), units in the given order; M: the mask's weights of Uria et al. (2013)."""
     b = f64(layer.b) + _from_context(layer.U, c, layer.n)
     e = f64(layer.e) + _from_context(layer.A, c, len(layer.e))
@@ -115,7 +116,7 @@ def nade(layer, y, c, order=None):
     for j in range(layer.n) if order is None else order:
         inside = e.copy()
         for i in known:
-            inside = inside + y[i] * V[i]
+            inside = inside + (2 * y[i] - 1 if signed else y[i]) * V[i]
             if layer.M is not None:
                 inside = inside + f64(layer.M)[i]
         d = apply(layer.net, apply(layer.act, inside))
@@ -128,13 +129,14 @@ def nade(layer, y, c, order=None):
 def eonade(layer, y, c):
     """The mean probability over the K orders."""
     orders = np.asarray(layer.orders)
-    return math.log(sum(math.exp(nade(layer.core, y, c, order)) for order in orders) / len(orders))
+    each = [nade(layer.core, y, c, order, layer.signed) for order in orders]
+    return math.log(sum(map(math.exp, each)) / len(orders))
 
 
 def eonade_all_orders(layer, y, c):
     """The mean log-probability over every order there is: what EoNADE is trained on."""
     orders = list(itertools.permutations(range(layer.n)))
-    return sum(nade(layer.core, y, c, order) for order in orders) / len(orders)
+    return sum(nade(layer.core, y, c, order, layer.signed) for order in orders) / len(orders)
 
 
 def mixture(layer, y, c):
@@ -234,6 +236,34 @@ def groups(layer, y, c):
     return total
 
 
+def numbers(layer, y, c):
+    """The chain rule over the inner layer, the odds of a number's bits times those of a logistic distribution."""
+    table, edges = _prefixes(layer.layer, None if c is None else tuple(c)), f64(layer.edges) / 2**10
+    k, W = np.exp(f64(layer.log_k)), np.tril(f64(layer.W.W), -1)
+    mean = f64(layer.b) + (0 if layer.U is None else apply(layer.U, c))
+    owner = {first + d: (g, d) for g, (first, bits, _) in enumerate(layer.words) for d in range(bits)}
+    low, total = [0] * len(k), 0.0
+    mass = lambda a, b, m, k: special.expit(k * (b - m)) - special.expit(k * (a - m))  # noqa: E731
+    for j in range(layer.n):
+        odds = table[(*y[:j], 1.0)] - table[(*y[:j], 0.0)]
+        if j in owner:
+            g, d = owner[j]
+            _, bits, flag = layer.words[g]
+            size = 1 << (bits - 1 - d)
+            a, b, e = (edges[g, low[g] + i * size] for i in (0, 1, 2))
+            if a < b < e:
+                odds += math.log(mass(b, e, mean[g], k[g]) / mass(a, b, mean[g], k[g]))
+                odds -= math.log(mass(b, e, 0, 1) / mass(a, b, 0, 1))
+            low[g] += size * int(y[j])
+            if d == bits - 1 and (flag < 0 or y[flag]):
+                mean = mean + W[:, g] * (edges[g, low[g]] + edges[g, low[g] + 1]) / 2
+        elif y[j]:
+            later = np.array([first > j for first, _, _ in layer.words])
+            mean = mean + np.where(later, f64(layer.V)[j], 0)
+        total -= math.log1p(math.exp(-odds if y[j] else odds))
+    return total
+
+
 _TABLES = {}
 
 
@@ -249,6 +279,7 @@ def _prefixes(layer, c):
 
 LAYERS = {
     "Groups": groups,
+    "Numbers": numbers,
     "Factorial": factorial,
     "LinearAutoregressive": linear,
     "NADE": nade,

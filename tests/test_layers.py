@@ -22,6 +22,7 @@ from helpers import (
     make_layer,
     make_map,
     number,
+    randomised,
     states,
 )
 from jax import lax
@@ -731,3 +732,27 @@ def test_nade_unit_by_unit_is_nade_in_blocks(masked, n_hidden, getkey):
         np.testing.assert_allclose(a, values[0], rtol=1e-5, atol=1e-5)
         for v, w in zip(jax.tree.leaves(slope), jax.tree.leaves(slopes[0])):
             np.testing.assert_allclose(v, w, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
+def test_a_nade_is_scored_by_factors_as_unit_by_unit(activation):
+    """Also where a factor would be infinite or 0, in some samples of some rows; and its gradient is the same."""
+    n, hidden, rows, samples = 5, 6, 3, 4
+    k_layer, k_y, k_c = jax.random.split(jax.random.key(0), 3)
+    layer = randomised(NADE(n, 2, n_hidden=(hidden,), activation=activation, masked=True, key=k_layer), 0)
+    y = jax.random.bernoulli(k_y, 0.5, (rows, n)).astype(jnp.float32)
+    c = jax.random.normal(k_c, (rows, samples, 2))
+
+    def near(layer, y, c):
+        return layer.start(c)[1] + layer.stepwise(layer.start(c)[0], y)
+
+    # Hidden units whose context is outweighed by their bias, which alone is beyond every float's exponential.
+    A = jnp.zeros_like(layer.A.W).at[:, 0].set(jnp.array([300.0, -300, 90, -90, 1, 0]))
+    e = jnp.array([-300.0, 300, -90, 90, 0, -500])
+    far = eqx.tree_at(lambda m: (m.A.W, m.e), layer, (A, e))
+    over = [eqx.filter_jit(jax.vmap(jax.vmap(f, (None, None, 0)), (None, 0, 0))) for f in (NADE.logits, near)]
+    for own, given in ((layer, c), (far, c.at[1, 2].set(1.0))):
+        found, expected = (f(own, y, given) for f in over)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    slopes = [jax.grad(lambda m, f=f: f(m, y[0], c[0, 0]).sum())(layer) for f in (NADE.logits, near)]
+    jax.tree.map(np.testing.assert_array_equal, *slopes)

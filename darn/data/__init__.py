@@ -25,6 +25,9 @@ from darn.data._load import names as names
 from darn.data._load import open_rows as open_rows
 from darn.data._nearest import nearest as nearest
 from darn.data._notes import read_notes as read_notes
+from darn.data._pack import is_pack as is_pack
+from darn.data._pack_rows import PackedRows as PackedRows
+from darn.data._pack_write import pack_files as pack_files
 from darn.data._part import AbstractPart as AbstractPart
 from darn.data._part import Test as Test
 from darn.data._record import record_atari as record_atari

@@ -16,6 +16,7 @@ from darn.data._labels import plain
 from darn.data._part import AbstractPart, Refused, Test, ValuePart, allowed_values
 from darn.symbols import Coder
 
+GRID = 10  # fractional bits of the edges of cells
 ONE_HOT = 64  # the most values that may have a unit each; more are numbered in binary
 
 
@@ -90,6 +91,12 @@ class AbstractColumn(abc.ABC):
 
     def nearest(self, word: str) -> str | None:
         """The known text that is most like an unknown one; None if there is none."""
+        return None
+
+    @property
+    def scale(self) -> tuple[int, ...] | None:
+        """The edges of the values on an axis where the training rows have a standard logistic distribution, as
+        multiples of 2^-GRID; None if the values are no cells of numbers that are spelled in binary."""
         return None
 
     # ---------------------------------------------------------------- values and bits

@@ -26,6 +26,7 @@ class RowSource:
     # Of a table of words and numbers, to compress it: what codes its cells, and its rows as blocks of (bits, cells).
     cells: CellCode | None = None
     blocks: Callable[[], Iterator[tuple[np.ndarray, Table]]] | None = None
+    columns: tuple[str, ...] | None = None  # names
 
     def parts(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """(x, context) of consecutive rows, as the functions of a model take them."""
@@ -51,7 +52,9 @@ class RowSource:
 
     @staticmethod
     def held(rows: Rows) -> RowSource:
-        """Rows in memory."""
+        """Rows in memory, or of a packed set."""
+        if rows.in_parts:
+            return RowSource(len(rows), rows.n, rows.read)
         step = max(PART // rows.n, 1)
         read = lambda: (rows.take(slice(i, i + step)) for i in range(0, len(rows), step))  # noqa: E731
         return RowSource(len(rows), rows.n, read)

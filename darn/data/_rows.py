@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +40,7 @@ class Rows:
     weights: np.ndarray | None = None  # float32 (N,), row weights for training; None: all equal
     log_density: np.ndarray | None = None  # (N,) of a table's numbers: log p(row | bits), nats; None: 0
     moves: Moves | None = None  # what every training step does to the rows
+    in_parts: ClassVar[bool] = False  # whether they are read as they are needed
 
     def __post_init__(self):
         width = self.n if self.grey else -(-self.n // 8)
@@ -52,21 +55,24 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
+    def read(self) -> Iterator[Rows]:
+        """All rows in pieces: here in one."""
+        return iter([self])
+
     def unpack(self) -> np.ndarray:
         """Bits as uint8 0/1 (N, n); intensities as float32 (N, n) in [0, 1]."""
         if self.grey:
             return self.values.astype(np.float32) / np.float32(255)
         return np.unpackbits(self.values, axis=1, count=self.n)
 
+    @property
+    def identity(self) -> list[Any]:
+        """All that a model trains with, for a comparison."""
+        return [self.n, self.grey, self.values, self.context, self.weights]
+
     def mean(self) -> np.ndarray:
         """The weighted mean of each column, in bounded memory."""
-        weights = np.ones(len(self)) if self.weights is None else np.asarray(self.weights, np.float64)
-        total = np.zeros(self.n)
-        step = max((1 << 25) // self.n, 1)
-        for start in range(0, len(self), step):
-            here = slice(start, start + step)
-            total += weights[here] @ self.take(here).unpack()
-        return total / max(weights.sum(), 1e-300)
+        return mean_of(self, self.weights)
 
     def take(self, index) -> Rows:
         """Selects rows by a slice, an array of row numbers or a mask, with their context, labels and weights.
@@ -117,7 +123,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set in its three splits, and its provenance."""
+    """A data set in its three splits, and its provenance.
+
+    A split of a large packed set is a `darn.data.PackedRows`, which reads rows as they are needed.
+    """
 
     name: str
     train: Rows
@@ -130,6 +139,31 @@ class Splits:
     source: str = ""
     schema: Schema | None = None  # how a table's columns became units, if they were not bits
     classes: tuple[str, ...] | None = None  # what the numbers in Rows.labels (and the one-hot context) stand for
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Consecutive rows as one."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays = {
+        k: [getattr(part, k) for part in parts] for k in ("values", "context", "labels", "weights", "log_density")
+    }
+    return replace(parts[0], **{k: None if v[0] is None else np.concatenate(v) for k, v in arrays.items()})
+
+
+def in_steps(rows: Any, step: int) -> Iterator[Rows]:
+    """Rows in pieces of `step`, the last one shorter."""
+    return (rows.take(slice(start, start + step)) for start in range(0, len(rows), step))
+
+
+def mean_of(rows: Any, weights: np.ndarray | None, pieces: Iterator[Rows] | None = None) -> np.ndarray:
+    """The weighted mean of each column, in bounded memory; without weights, the rows may come in any pieces."""
+    weights = np.ones(len(rows)) if weights is None else np.asarray(weights, np.float64)
+    total, start = np.zeros(rows.n), 0
+    for part in pieces or in_steps(rows, max((1 << 25) // rows.n, 1)):
+        total += weights[start : start + len(part)] @ part.unpack()
+        start += len(part)
+    return total / max(weights.sum(), 1e-300)
 
 
 def pack(X: np.ndarray) -> np.ndarray:

@@ -85,6 +85,16 @@ class Schema:
         return tuple(c.group for c in self.columns if c.size)
 
     @property
+    def numbers(self) -> tuple:
+        """The words of bits that spell cells of numbers, as `darn.layers.Numbers` takes them, each with its edges."""
+        found, at = [], 0
+        for c in self.columns:
+            if (edges := c.scale) is not None:
+                found.append(((at + c.optional, c.size - c.optional, at if c.optional else -1), edges))
+            at += c.size
+        return tuple(found)
+
+    @property
     def units(self) -> tuple[str, ...]:
         return tuple(u for c in self.columns for u in c.units)
 

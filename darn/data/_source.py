@@ -23,6 +23,7 @@ from darn.data._infer import infer
 from darn.data._labels import plain
 from darn.data._load import names, open_rows
 from darn.data._notes import IMAGES, TableNotes, read_notes
+from darn.data._pack import Pack, is_pack
 from darn.data._row_source import RowSource
 from darn.data._rows import Rows, pack
 from darn.data._schema import Schema, check_unique
@@ -67,6 +68,9 @@ def open_source(
         return _from_stdin(n, shape, split, schema, delimiter)
     p = Path(path)
     if path not in names():
+        if is_pack(p):
+            _check_bits_only(p)
+            return _shared(open_rows(path, n=n, split=split), share)
         if p.is_dir():
             return _folder(p, n, shape, share)
         if p.suffix.lower() in IMAGES and p.exists():
@@ -98,6 +102,14 @@ def own_schema(path: str, delimiter: str | None = None) -> Schema | None:
         return None
     check_unique(table.names, path)
     return infer(table.names, table.cells, None, path)
+
+
+def _check_bits_only(path: Path) -> None:
+    if Pack(path).schema is not None:
+        raise DarnError(
+            f"{path} is a packed table, which keeps the units of its cells but not their text: compress the table "
+            "itself."
+        )
 
 
 def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | None, share: Share | None) -> RowSource:

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -38,8 +38,18 @@ def product_work(v: np.ndarray, n_out: int) -> Work:
     return Work(added=n_out * len(on)) if np.all(on == 1) else Work(multiplied=n_out * len(v))
 
 
+class Logistic(NamedTuple):
+    """An activation as scale * sigmoid(slope * x) + offset."""
+
+    slope: float
+    scale: float
+    offset: float
+
+
 class AbstractMap(eqx.Module):
     """A function of one vector, with or without weights."""
+
+    logistic: ClassVar[Logistic | None] = None  # what an activation is, if it is one
 
     @abc.abstractmethod
     def __call__(self, c: Float[Array, " n_in"]) -> Float[Array, " n_out"]:

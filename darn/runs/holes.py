@@ -17,6 +17,7 @@ from darn.data import (
     encoded,
     every_kth,
     is_missing,
+    is_pack,
     is_table,
     listed,
     open_arrays_parts,
@@ -208,6 +209,8 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: 
     """
     if run.model.n_context:
         raise DarnError("this model needs a label for every row: complete its rows from Python")
+    if is_pack(path):
+        raise DarnError(f"{path} is a packed set, whose rows have no missing values: give the file, or hide a part")
     if Path(path).suffix.lower() in (".npy", ".npz"):
         shape, dtype, arrays = open_arrays_parts(path, every)
         if len(shape) != 2 or dtype.kind not in "fbiu":

@@ -83,7 +83,7 @@ class Run:
         if source is None:
             rows = self._own_rows(split or "test")
         else:
-            rows = data.load_rows(source, split=split, **self._how(delimiter, unseen))
+            rows = data.load_rows(source, split=split, **self.how(delimiter, unseen))
         self._check_context(rows, source)
         return rows
 
@@ -108,7 +108,7 @@ class Run:
         """
         if source is None:
             return data.RowSource.held(self.rows(None, split))
-        found = data.open_rows(source, split=split, **self._how(delimiter, unseen))
+        found = data.open_rows(source, split=split, **self.how(delimiter, unseen))
 
         def read():
             for rows in found.read():
@@ -124,7 +124,7 @@ class Run:
             batch: Its columns are the model's, by name or in their order.
             unseen: As for `rows`.
         """
-        how = self._how(None, unseen)
+        how = self.how(None, unseen)
         options = {k: how[k] for k in ("n", "columns", "labels", "classes")}
         rows = batch.rows(own=self.columns, intensities=how["binarize"] == "intensity", **options)
         self._check_context(rows, "the batch")
@@ -150,7 +150,7 @@ class Run:
             )
         if split == "train" and self._all_data.train.grey and options.binarize == "dynamic":
             # as bits, although training draws them at every step
-            return data.load_rows(options.source, split=split, **self._how())
+            return data.load_rows(options.source, split=split, **self.how())
         if split not in ("train", "valid", "test"):
             raise DarnError(f"there is no split {split!r}: choose train, valid or test")
         rows = getattr(self._all_data, split)
@@ -158,7 +158,7 @@ class Run:
             raise DarnError(f"{options.source} has {rows.n} columns, but the model has {self.model.n_x}")
         return rows
 
-    def _how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
+    def how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
         """How rows for this model are read."""
         options = self.recipe.data
         return {

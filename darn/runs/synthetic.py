@@ -77,7 +77,8 @@ class Copies:
             splits = run.splits()
         except DarnError:
             return  # the training data are no longer available
-        if splits.sha256 == run.about.data.sha256:
+        # Of a set that does not fit into memory, copies are not counted.
+        if splits.sha256 == run.about.data.sha256 and not splits.train.in_parts:
             self._seen = {r.tobytes() for r in splits.train.values}
             self._train = len(splits.train)
             held_out = np.concatenate([splits.valid.values, splits.test.values])

@@ -50,13 +50,14 @@ class DeviceRows(eqx.Module):
     moves: Moves | None = eqx.field(static=True, default=None)
 
     @staticmethod
-    def put(rows, mesh: Mesh | None = None) -> "DeviceRows":
-        """From a `darn.data.Rows`; on a mesh, a process transfers only the rows of its own devices."""
+    def put(rows, mesh: Mesh | None = None, *, mean_weight: float | None = None) -> "DeviceRows":
+        """From a `darn.data.Rows`; on a mesh, a process transfers only the rows of its own devices.
+
+        `mean_weight` is that of all rows, if these are a part of them.
+        """
         put = jax.device_put if mesh is None else partial(_divided, mesh=mesh)
         context = None if rows.context is None else put(np.asarray(rows.context))
-        w = rows.weights
-        # Normalised to a mean of 1, so that the scale of the weights does not change the step size.
-        weight = None if w is None else put((w / np.mean(w, dtype=np.float64)).astype(np.float32))
+        weight = None if rows.weights is None else put(relative(rows.weights, mean_weight))
         return DeviceRows(put(rows.values), context, rows.n, rows.grey, weight, len(rows), rows.moves)
 
     def __len__(self) -> int:
@@ -74,6 +75,17 @@ class DeviceRows(eqx.Module):
             x = (uniform < x).astype(jnp.float32)
         context, weight = (None if a is None else a[index] for a in (self.context, self.weight))
         return Batch(x, context, keys, weight)
+
+
+def on_devices(rows: Any, mesh: Mesh | None = None) -> Any:
+    """A split as `Loop` takes it: `DeviceRows`, or a `darn.data.PackedRows` as it is."""
+    return rows if rows.in_parts else DeviceRows.put(rows, mesh)
+
+
+def relative(weights: np.ndarray, mean: float | None = None) -> np.ndarray:
+    """Row weights with a mean of 1, so that their scale does not change the step size."""
+    mean = np.mean(weights, dtype=np.float64) if mean is None else mean
+    return (weights.astype(np.float64) / mean).astype(np.float32)
 
 
 def _divided(values: np.ndarray, mesh: Mesh) -> Array:
