@@ -32,12 +32,12 @@ def compared(name: str) -> dict:
     dynamic = recipe.data.binarize == "dynamic" and splits.train.grey
     rows = DeviceRows.put(splits.train), DeviceRows.put(splits.valid)
     loop = Loop([new_model(recipe, splits)], [recipe.training], *rows, dynamic=dynamic)
-    program = loop.program.epochs.lower(loop.state, loop.hyper, loop.train, 0, 1).compile()
+    program = loop.program.epochs.lower(loop.state, loop.hyper, rows[0], 0, 1).compile()
     temporary = program.memory_analysis().temp_size_in_bytes
     held = sum(v.nbytes for v in jax.tree.leaves((loop.state, loop.best, rows)))
     state, steps, began = loop.state, 0, None
     while began is None or time.perf_counter() - began < SECONDS:
-        state, _ = jax.block_until_ready(program(state, loop.hyper, loop.train, 0, 1))
+        state, _ = jax.block_until_ready(program(state, loop.hyper, rows[0], 0, 1))
         began, steps = (time.perf_counter(), 0) if began is None else (began, steps + loop.program.steps_per_epoch)
     step = (time.perf_counter() - began) / steps
     memory = temporary + held

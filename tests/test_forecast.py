@@ -26,14 +26,15 @@ def found():
 
 def test_counts_are_those_of_the_run(found):
     model = new_model(RECIPE, SPLITS)
-    loop = Loop([model], [RECIPE.training], DeviceRows.put(SPLITS.train), DeviceRows.put(SPLITS.valid))
+    rows = DeviceRows.put(SPLITS.train)
+    loop = Loop([model], [RECIPE.training], rows, DeviceRows.put(SPLITS.valid))
     held = jax.tree.leaves((loop.state, loop.best))
     assert found.parameters == sum(w.size for w in jax.tree.leaves(loop.best))
     assert found.state_bytes == sum(v.nbytes for v in held)
     assert found.steps == loop.program.n_steps == 9 * 12
     assert found.validations == 5
     assert found.memory_bytes == found.state_bytes + found.data_bytes + found.activation_bytes
-    program = loop.program.epochs.lower(loop.state, loop.hyper, loop.train, 0, 1).compile()
+    program = loop.program.epochs.lower(loop.state, loop.hyper, rows, 0, 1).compile()
     own = program.memory_analysis()
     assert found.activation_bytes + found.data_bytes == pytest.approx(
         own.temp_size_in_bytes + SPLITS.train.values.nbytes + SPLITS.valid.values.nbytes, rel=0.25

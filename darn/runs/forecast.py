@@ -21,6 +21,7 @@ from darn.training import DeviceRows, Hyper, Program, validation_samples
 
 STEPS = 8  # of the measured program
 SECONDS = 1.0  # for which it is measured
+HELD = 3 * (32 << 20)  # bytes of a packed set in memory at a time
 WITHIN, BETWEEN = 50.0, 5.0  # GB/s between the devices of a host, and between hosts, unless it is said
 
 
@@ -82,8 +83,9 @@ def forecast(
         double = _Measured(model, config, train, 2 * own, steps * total, dynamic)
         seconds = one.step_seconds()
         check = one.validation_seconds(valid)
-    fixed = one.state + _bytes([train.values, train.context, train.weights]) // total
-    fixed += _bytes([valid.values, valid.context]) // total + 16 * len(train)  # the order and keys of an epoch
+    # The rows, or the chunks that are read of them; and the order and keys of an epoch.
+    data = sum(_held(part) for part in (train, valid))
+    fixed = one.state + data // total + 16 * len(train)
     slope = max((double.temporary - one.temporary) / own, 1.0)
     available = _available()
     most = max(int((available - fixed - (one.temporary - slope * own)) / slope), 0) * total
@@ -153,6 +155,13 @@ class _Measured:
         began = time.perf_counter()
         score()
         return (time.perf_counter() - began) * len(valid) / len(some)
+
+
+def _held(rows: Any) -> int:
+    """Bytes of rows in memory: all of them, or chunks of a packed set."""
+    some = rows.take(slice(100))
+    every = _bytes([some.values, some.context, some.weights]) * len(rows) // len(some)
+    return min(every, HELD) if rows.in_parts else every
 
 
 def _bytes(arrays: Any) -> int:
