@@ -14,6 +14,7 @@ from darn.data._column import AbstractColumn
 from darn.data._number import Number
 from darn.errors import InputError, InputTypeError
 
+LIBRARIES = ("pandas", "polars", "arrow")
 # What the texts of a column stand for.
 _FROM_TEXT: dict[str, Any] = {
     "int": lambda t: round(float(t)),
@@ -34,10 +35,17 @@ class Form:
     tags: tuple[str, ...]  # what each column's texts stand for, a key of `_FROM_TEXT`
     dtypes: tuple[Any, ...] = ()  # the library's own; () chooses the usual ones
 
+    def __post_init__(self):
+        if self.library not in LIBRARIES or len(self.tags) != len(self.names) or not set(self.tags) <= set(_FROM_TEXT):
+            raise InputError("a model file says that its table was a frame of no known kind: save the model again")
+
     def frame(self, cells: np.ndarray) -> Any:
         """The texts (N, columns) as a frame of these types; '' is a missing value."""
         read = [_FROM_TEXT[tag] for tag in self.tags]
-        columns = [[read[j](t) if t else None for t in cells[:, j].tolist()] for j in range(len(self.names))]
+        try:
+            columns = [[read[j](t) if t else None for t in cells[:, j].tolist()] for j in range(len(self.names))]
+        except (ValueError, OverflowError) as e:
+            raise InputError(f"a column's values are not of the type that the frame had: {e}") from e
         dtypes = self.dtypes or (None,) * len(columns)
         if self.library == "pandas":
             import pandas
@@ -62,7 +70,7 @@ def _series(make: Any, values: list, dtype: Any) -> Any:
 def read_frame(X: Any) -> tuple[Form, np.ndarray]:
     """Returns (the frame's form, its cells as texts (N, columns); '' for missing values)."""
     library = type(X).__module__.split(".")[0].replace("pyarrow", "arrow")
-    if library not in ("pandas", "polars", "arrow") or not hasattr(X, "shape") or len(X.shape) != 2:
+    if library not in LIBRARIES or not hasattr(X, "shape") or len(X.shape) != 2:
         raise InputTypeError(f"give a DataFrame of pandas, polars or Arrow, not a {type(X).__name__}")
     if library == "arrow":
         names, columns = X.column_names, [c.to_pylist() for c in X.columns]
