@@ -84,6 +84,15 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What the first causal convolutions see of the pixels; as text, rows/columns/left such as 2/7/3."""
+
+    rows: int = option(2, "rows above a cell", within=AT_LEAST_1)
+    columns: int = option(7, "columns of these rows, an odd number", within=AT_LEAST_1)
+    left: int = option(3, "cells to the left", within=AT_LEAST_1)
+
+
+@dataclass(frozen=True)
 class Architecture:
     """The shape of a stack."""
 
@@ -122,6 +131,17 @@ class Architecture:
     ar_h: Window = option(Window(7, 8), "autoregression within local_h layers")  # noqa: RUF009
     conv_channels: int = option(32, "channels of visible=conv", within=AT_LEAST_1)
     conv_blocks: int = option(4, "residual blocks of visible=conv", within=AT_LEAST_1)
+    conv_dilations: tuple[int, ...] = option(
+        (1,), "dilations of the residual blocks of visible=conv, in turn", within=AT_LEAST_1
+    )
+    conv_start: Start = option(Start(), "what the first convolutions of visible=conv see")  # noqa: RUF009
+    conv_places: bool = option(False, "visible=conv learns what is particular to every row and column of the image")
+    conv_fold: int = option(
+        1, "columns that visible=conv takes together, which is faster with few channels", within=AT_LEAST_1
+    )
+    conv_again: bool = option(
+        False, "a training step computes the blocks of visible=conv twice, for a fraction of the memory"
+    )
     dropout: float = option(
         0.0, "fraction of the activations of visible=conv dropped in a training step", within=BELOW_1
     )

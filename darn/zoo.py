@@ -58,7 +58,8 @@ def build(
         n_x: Visible units.
         n_context: Observed units that every conditional is given.
         mean: The training rows' mean, where the visible biases start.
-        shape: Rows and columns of the images that the rows are, for an architecture with local layers.
+        shape: Rows and columns of the images that the rows are, for an architecture with local layers; a pixel has as
+            many bits as it takes to fill a row.
         rarest: The visible biases start no nearer to 0 or 1 than this.
         groups: Adjacent groups of visible units that spell one value each, as `Groups` takes them.
         key: Of the weights.
@@ -126,22 +127,25 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
     Between two stochastic layers there are maps, with a nonlinearity after each but the last, which is the layer's own
     U.
     """
-    if shape is None or shape[0] * shape[1] != n_x:
+    if shape is None or n_x % (shape[0] * shape[1]):
         raise DarnError("local layers need images, but these rows have no image shape: leave out the local layers")
+    grid = (*shape, n_x // (shape[0] * shape[1]))
+    if arch.visible == "conv" and arch.is_stochastic and arch.conv_channels % grid[2]:
+        raise DarnError(f"conv_channels must be a multiple of the {grid[2]} bits of a pixel, not {arch.conv_channels}")
     if n_context:
         raise DarnError("local layers do not support a context: leave out the labels")
     keys = (jax.random.fold_in(key, i) for i in itertools.count())
-    window = CausalLocal((*shape, 1), arch.ar.kernel, period=arch.ar.period) if arch.visible == "grid" else None
+    window = CausalLocal(grid, arch.ar.kernel, period=arch.ar.period) if arch.visible == "grid" else None
     below, kind = _Level((), n_x, window), arch.visible
     decoder, encoder = [], []
     # A level's maps take their keys when the loop advances, and its mirrored maps after them. Published weights depend
     # on this order.
-    for level in _levels(arch, shape, keys):
-        channels = arch.conv_channels if kind == "conv" else 1
+    for level in _levels(arch, grid, keys):
+        channels = arch.conv_channels // grid[2] if kind == "conv" else 1
         U, *others = [
             m.mirrored(channels=1 if k else channels, bias=k > 0, key=next(keys)) for k, m in enumerate(level.maps)
         ]
-        layer = _conv(arch, shape, U, next(keys)) if kind == "conv" else _with_maps(kind, below.n, below.W, U)
+        layer = _conv(arch, grid, U, next(keys)) if kind == "conv" else _with_maps(kind, below.n, below.W, U)
         decoder.append(Conditional(layer, _net(others[::-1], arch)))
         last = eqx.tree_at(lambda m: m.b, level.maps[-1], None)  # the layer has its own bias
         encoder.append(Conditional(Factorial(level.n, U=last), _net(level.maps[:-1], arch)))
@@ -149,15 +153,14 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
     if kind in ("grid", "factorial", "linear"):
         top = _with_maps(kind, below.n, below.W, None)
     elif kind == "conv":
-        top = _conv(arch, shape, None, next(keys))
+        top = _conv(arch, grid, None, next(keys))
     else:
         top = _layer(kind, below.n, 0, arch, next(keys))
     return Stack((*decoder, Conditional(top)), tuple(encoder))
 
 
-def _levels(arch: Architecture, shape: tuple[int, int], keys: Iterator[PRNGKeyArray]) -> Iterator[_Level]:
+def _levels(arch: Architecture, grid: Grid, keys: Iterator[PRNGKeyArray]) -> Iterator[_Level]:
     """The stochastic layers of a local stack, bottom-up."""
-    grid: Grid = (*shape, 1)
     maps: list[Dense | Local] = []
 
     def add(layer: LocalLayer) -> Grid:
@@ -193,14 +196,18 @@ def _with_maps(kind: str, n: int, W: CausalLocal | None, U: AbstractMap | None) 
     raise DarnError(f"in a local stack, only the top layer can be {kind}: the others must be linear or factorial")
 
 
-def _conv(arch: Architecture, shape: tuple[int, int], U: AbstractMap | None, key: PRNGKeyArray) -> AbstractBinaryLayer:
+def _conv(arch: Architecture, grid: Grid, U: AbstractMap | None, key: PRNGKeyArray) -> AbstractBinaryLayer:
     """Causal convolutions over images, in one order or in all symmetries of the image."""
-    grid = (*shape, 1)
     places = symmetries(grid)[: None if arch.orders == "symmetries" else 1]
     core = CausalConv(
         grid,
         channels=arch.conv_channels,
         n_blocks=arch.conv_blocks,
+        dilations=arch.conv_dilations,
+        first=(arch.conv_start.rows, arch.conv_start.columns, arch.conv_start.left),
+        places=arch.conv_places,
+        fold=arch.conv_fold,
+        again=arch.conv_again,
         dropout=arch.dropout,
         n_told=len(places),
         U=U,

@@ -34,7 +34,8 @@ from jaxtyping import install_import_hook  # noqa: E402
 
 # Shapes in annotations are checked at every call; not in inference.sparse, whose loop Numba compiles.
 CHECKED = ("nn", "layers", "model", "batching", "gradients", "random")
-CHECKED += tuple(f"inference.{module}" for module in ("objective", "likelihood", "sampling", "completion"))
+INFERENCE = ("objective", "likelihood", "enumeration", "importance", "sampling", "completion", "filling")
+CHECKED += tuple(f"inference.{module}" for module in INFERENCE)
 install_import_hook([f"darn.{room}" for room in CHECKED], "beartype.beartype")
 
 from darn.cache import use_cache  # noqa: E402

@@ -164,7 +164,7 @@ def _under_grid(n_c, key):
 
 
 def _conv(n_c, key, grid, **options):
-    return CausalConv(grid, n_c, channels=4, key=key, **({"n_blocks": 1, "first": (2, 5), "width": 3} | options))
+    return CausalConv(grid, n_c, channels=4, key=key, **({"n_blocks": 1, "first": (2, 5, 3), "width": 3} | options))
 
 
 def _turned(n_c, key, grid, **options):
@@ -225,9 +225,9 @@ _LAYERS = {
     "conv": lambda n_c, key: _conv(n_c, key, (3, 3, 1), n_blocks=2),
     "conv, channels": lambda n_c, key: _conv(n_c, key, (2, 2, 2)),
     "conv, dilated, the same context in every cell": lambda n_c, key: _conv(
-        n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5, U=Dense(n_c, 4, key=key) if n_c else None
+        n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5, fold=2, U=Dense(n_c, 4, key=key) if n_c else None
     ),
-    "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 3, 1)),
+    "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 3, 1), places=True),
 }
 GROUPS = (3, 1, 2, 2)
 WORDS = ((5, False), 1, (4, True))  # 0..5 in three bits, a free bit, nothing or 0..4 in one and three

@@ -176,9 +176,14 @@ def conv(layer, y, c, order=None, k=0):
     down, right = np.zeros_like(pixels), np.zeros_like(pixels)
     down[1:], right[:, 1:] = pixels[:-1], pixels[:, :-1]
     v, gates = _convolution(layer.up, down), f64(layer.gates)[k][:, None, None]  # (L, 1, 1, 2, 2C)
-    if layer.U is not None:
-        given = apply(layer.U, c)
-        every = given.reshape(H * W, -1) if given.size > len(layer.e) else np.tile(given, (H * W, 1))
+    if layer.is_told:
+        every = np.zeros((H, W, len(layer.e)))
+        if layer.U is not None:
+            given = apply(layer.U, c)
+            every = every + (given.reshape(every.shape) if given.size > len(layer.e) else given)
+        if layer.of_row is not None:
+            every = every + f64(layer.of_row)[:, None] + f64(layer.of_column)
+        every = every.reshape(H * W, -1)
         given = every[order[::D] // D].reshape(H, W, -1)
         v, steered = v + given, np.stack([_elu(given) @ S for S in f64(layer.steer)])
         gates = gates + steered.reshape(len(gates), H, W, 2, -1)

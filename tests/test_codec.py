@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from helpers import GROUPS, MODELS, make_model, randomised
 
-from darn import codec
+from darn import codec, zoo
 from darn.codec import _blocks, _choice, _container
 from darn.codec._ans import FREQUENCY, LENGTH, Ans, Empty
 from darn.codec._bytes import MalformedError
-from darn.codec._stack import Evaluator, StackCodec
+from darn.codec._stack import BATCH, Evaluator, StackCodec
 from darn.codec._twin import dtype_of
 from darn.config import Architecture
 from darn.errors import DarnError
@@ -107,6 +107,36 @@ def test_a_stack_of_bits_gives_back_what_was_pushed(scale):
     assert ans.empty
     with pytest.raises(Empty):
         ans.pop(np.zeros(100, np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_linear_block_is_popped_as_its_units_one_by_one(dtype):
+    rng = np.random.default_rng(0)
+    n, rows = 9, 40
+    W = np.tril(np.rint(64 * rng.normal(size=(n, n))), -1).astype(dtype) / 64
+    a = (np.rint(256 * rng.normal(size=(n, rows))) / 256).astype(dtype)
+    together, alone = (Ans.from_bytes(bytes(range(7, 250))) for _ in range(2))
+    bits, cost = together.pop_linear(a.copy(), W)
+    paid = 0.0
+    for j in range(n):
+        own, more = alone.pop(a[j] + W[j] @ bits.astype(dtype))
+        np.testing.assert_array_equal(own, bits[j])
+        paid += more
+    assert together.to_bytes() == alone.to_bytes()
+    assert cost == pytest.approx(paid)
+    assert 0 < bits.mean() < 1
+    with pytest.raises(Empty):
+        Ans().pop_linear(a, W)
+
+
+def test_small_groups_of_a_large_model_have_a_program_of_their_own():
+    small, large = (zoo.darn(64, n_h=n, key=jax.random.key(0)) for n in (8, 800))
+    assert [Evaluator(codec.twin(m))._size(rows) for m in (small, large) for rows in (1, 64, 65)] == [
+        *(BATCH,) * 3,
+        64,
+        64,
+        BATCH,
+    ]
 
 
 def test_improbable_bits_cost_what_they_cost():
@@ -360,7 +390,7 @@ def wide_model():
 
 SCRIPT = """
 import sys, hashlib, numpy as np
-from darn import codec
+from darn import codec, zoo
 from darn.model_file import load_model
 model = load_model(sys.argv[1])[0]
 x = np.load(sys.argv[2])

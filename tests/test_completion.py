@@ -14,7 +14,7 @@ import darn
 from darn import DarnError
 from darn.cli import main
 from darn.config import Architecture
-from darn.inference import completion, likelihood, most_probable
+from darn.inference import completion, filling, likelihood, most_probable
 from darn.inference.constrained import Variable, make_tables
 from darn.runs import pretrained
 from darn.zoo import build
@@ -313,4 +313,4 @@ def test_weights_too_large_for_finite_probabilities():
     wild = jax.tree.map(lambda w: np.full_like(w, 1e38), model)
     x, mask = np.zeros((2, model.n_x)), np.ones((2, model.n_x), bool)
     with pytest.raises(DarnError, match="not finite"):
-        list(completion._by_states(wild, [(x, mask, None)], 2 * 2**model.n_x, 2, 0, None))
+        list(filling.by_states(wild, [(x, mask, None)], 2 * 2**model.n_x, 2, 0, None))

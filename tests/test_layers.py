@@ -1,5 +1,6 @@
 """Laws of maps and layers: samples, scores and the running state speak of one distribution."""
 
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import equinox as eqx
@@ -25,12 +26,14 @@ from helpers import (
 )
 from jax import lax
 
+from darn.config import Architecture, LocalLayer
 from darn.errors import DarnError
-from darn.inference.completion import _held
+from darn.inference.filling import drawn_given
 from darn.layers import NADE, _conv, symmetries
-from darn.nn import ARITHMETICS, COMPILED, CausalLocal, Host, _turns, bits, replaced, softplus
+from darn.nn import ARITHMETICS, COMPILED, CausalConvolution, CausalLocal, Host, _turns, bits, replaced, softplus
 from darn.nn._gated import dropout
 from darn.nn._products import products
+from darn.zoo import build
 
 N_SAMPLES = 20_000
 layers = pytest.mark.parametrize("name", LAYERS)
@@ -416,7 +419,7 @@ def test_what_is_seen_is_worth_the_same_whatever_is_drawn_where_a_layer_separate
 
     @jax.jit
     def worths(missing, keys):
-        return jax.vmap(lambda missing: jax.vmap(lambda key: _held(layer, c, x, missing, key))(keys))(missing)
+        return jax.vmap(lambda missing: jax.vmap(lambda key: drawn_given(layer, c, x, missing, key))(keys))(missing)
 
     separated = 0
     found = worths(jnp.asarray(np.array(masks)), jax.random.split(jax.random.key(1), 50))
@@ -636,6 +639,46 @@ def test_on_an_accelerator_convolutions_train_in_bfloat16(monkeypatch):
     for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(quick_slope)):
         assert b.dtype == jnp.float32
         assert np.linalg.norm(a - b) < 0.2 * np.linalg.norm(a) + 1e-3
+
+
+@pytest.mark.parametrize("fold", [2, 3, 4])
+@pytest.mark.parametrize(("kernel", "left", "dilation"), [((2, 5), False, 1), ((2, 3), False, 4), ((1, 3), True, 2)])
+def test_a_folded_convolution_is_the_convolution(kernel, left, dilation, fold, getkey):
+    plain = CausalConvolution(kernel, 2, 3, left=left, dilation=dilation, key=getkey())
+    x = jax.random.normal(getkey(), (3, 11, 2))
+    run = jax.jit(jax.value_and_grad(lambda f, x: jnp.sum(jnp.sin(f(x))), argnums=(0, 1)))
+    (one, slopes), (other, others) = run(plain, x), run(replaced(plain, fold=fold), x)
+    np.testing.assert_allclose(one, other, rtol=1e-4)
+    for a, b in zip(jax.tree.leaves(slopes), jax.tree.leaves(others), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+def test_blocks_computed_again_have_the_same_gradient():
+    layer, c = make_layer("conv | c")
+    layer = replaced(layer, rate=0.25)
+    y, key = jnp.asarray(states(9)[77]), jax.random.key(0)
+    weights, static = eqx.partition(layer, eqx.is_inexact_array)
+
+    def slope(again):
+        loss = lambda w: replaced(eqx.combine(w, static), again=again).training_log_prob(y, c, key=key)  # noqa: E731
+        return jax.jit(jax.value_and_grad(loss)).lower(weights)
+
+    kept, again = slope(False), slope(True)
+    assert len(str(again.as_text())) > len(str(kept.as_text()))
+    for a, b in zip(jax.tree.leaves(kept.compile()(weights)), jax.tree.leaves(again.compile()(weights)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pixel_may_have_several_bits(getkey):
+    arch = Architecture(n_h=(), n_d=(), visible="conv", conv_channels=2, conv_blocks=1, conv_places=True)
+    model = build(arch, 8, shape=(2, 2), key=getkey())
+    assert model.decoder[0].layer.grid == (2, 2, 2)
+    log_p = jax.jit(jax.vmap(lambda x: model.log_p(x, ())))(states(8))
+    assert float(jnp.sum(jnp.exp(log_p))) == pytest.approx(1, abs=1e-5)
+    coded = build(replace(arch, n_h=(2,), local=(LocalLayer(2, 2, 2),)), 8, shape=(2, 2), key=getkey())
+    assert np.isfinite(float(coded.log_p(jnp.asarray(states(8)[3]), (jnp.ones(2),))))
+    with pytest.raises(DarnError, match="multiple of the 2 bits"):
+        build(replace(arch, n_h=(2,), conv_channels=3), 8, shape=(2, 2), key=getkey())
 
 
 def test_a_walk_computes_every_row_and_every_cell_once():

@@ -16,7 +16,7 @@ from helpers import MODELS, SHAPES, make_model, same
 import darn
 from darn import cli
 from darn.config import DataOptions, Training
-from darn.inference import completion, likelihood, sampling
+from darn.inference import completion, filling, likelihood, sampling
 from darn.model_file import load_model, save_model
 from darn.runs import folder, sweep
 from darn.runs.dataset import scored_rows
@@ -182,7 +182,7 @@ def complete(case):
     assert np.all(found.log_p_observed <= 1e-5)
     if case.name in WEIGHED:
         keys = jax.random.split(jax.random.key(0), len(case.x))
-        _, log_p, _ = completion._by_weights(case.model, case.x.astype(np.float32), missing, None, keys, 1, 300, 1)
+        _, log_p, _ = filling.by_weights(case.model, case.x.astype(np.float32), missing, None, keys, 1, 300, 1)
         np.testing.assert_allclose(log_p, found.log_p_observed, atol=0.3)
     case.command(
         "complete", case.run.path, "--hide", "lower", "--samples", 5, "--sweeps", 1, "--out", case.out / "c.csv"

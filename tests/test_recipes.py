@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from darn import data
-from darn.config import Architecture, DataOptions, LocalLayer, Training, Window
+from darn.config import Architecture, DataOptions, LocalLayer, Start, Training, Window
 from darn.errors import DarnError
 from darn.inference import likelihood
 from darn.paper.recipes import RECIPES, find
@@ -216,6 +216,8 @@ def test_find():
         ("local", "", ()),
         ("local_h", "5/2/16", (LocalLayer(5, 2, 16),)),
         ("ar", "15/14", Window(15, 14)),
+        ("conv_start", "4/9/8", Start(4, 9, 8)),
+        ("conv_dilations", "1,2,4,8", (1, 2, 4, 8)),
     ],
 )
 def test_parse_field(name, text, value):
@@ -305,6 +307,8 @@ def test_parse_field_refuses(name, text, said):
         ({"orders": "symmetries"}, "orders needs visible conv"),
         ({"visible": "conv", "dropout": 0.1, "weighted": True, "n_samples": 2}, "leave out dropout"),
         ({"visible": "conv", "dropout": 1.0}, "dropout must be"),
+        ({"conv_start": Start(2, 4, 3)}, "odd number of columns"),
+        ({"conv_dilations": ()}, "conv_dilations must have"),
         ({"clip": -1.0}, "clip must be"),
     ],
 )

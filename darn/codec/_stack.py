@@ -10,6 +10,7 @@ Each unit is coded for all rows before the next one, so that an autoregressive l
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,14 +25,32 @@ from darn.codec._twin import dtype_of
 from darn.devices import everywhere
 from darn.layers import AbstractBinaryLayer
 from darn.model import Stack
-from darn.nn import Host
+from darn.nn import AbstractBlockwise, Decide, Host
 
 BATCH = 512  # rows evaluated by one program
+PROGRAM = 1 << 28  # products that cost about as much as starting one more program
 WALK = 1024  # rows that a walk keeps on an accelerator; elsewhere BATCH
 
 Bits = np.ndarray  # (rows, units) uint8
 # (units, their logits of all rows) -> the bits of these units; see `darn.nn.Decide`
 Choose = Callable[[Any, np.ndarray], np.ndarray]
+# (a, W) -> the bits of units whose logits are a + W y; see `Ans.pop_linear`
+ChooseLinear = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Linear(AbstractBlockwise):
+    """Decides units one by one, or a block of linear units at once."""
+
+    decide: Decide
+    choose: ChooseLinear
+
+    def __call__(self, carry, units, a):
+        return self.decide(carry, units, a)
+
+    def linear(self, carry, start, a, W):
+        assert carry == start  # in order, as `decide` checks
+        return self.choose(a, W), carry + len(W)
 
 
 def _layer(stack: Stack, side: str, l: int) -> AbstractBinaryLayer:
@@ -87,6 +106,9 @@ class Evaluator:
         # needs more.
         self.batch = within(1 << (27 if accelerated else 22), BATCH)
         self._walked = within(1 << (31 if accelerated else 25), WALK if accelerated else BATCH)
+        weights = sum(w.size for w in jax.tree.leaves(eqx.filter(twin, eqx.is_inexact_array)))
+        # A block begins with a dozen groups of few rows: padding all of them takes half as long again as the others.
+        self._few = -(-self.batch // 8) if self.batch * weights > PROGRAM else 0
         self._dtype = dtype_of(twin)
         with self._exactly():
             self._spread = everywhere(twin)
@@ -100,6 +122,10 @@ class Evaluator:
         # No TF32 on an accelerator, and float64 if the twin uses it.
         with jax.default_matmul_precision("highest"), jax.enable_x64(self._dtype == "float64"):
             yield
+
+    def _size(self, rows: int) -> int:
+        """Rows of the program that evaluates so many."""
+        return self._few if rows <= self._few else self.batch
 
     def _walk_size(self, rows: int) -> int:
         """Rows that a walk of these rows is padded to: few sizes, since each has programs of its own."""
@@ -119,7 +145,7 @@ class Evaluator:
         with self._exactly():
             number = 0 if order is None else np.asarray(order, np.int32)  # an array: one program for all orders
             program = partial(_logits, self._spread, side, l, number)
-            return map_rows(program, len(y), self.batch, y, x, h, out_axis=-1, numbered=True)
+            return map_rows(program, len(y), self._size(len(y)), y, x, h, out_axis=-1, numbered=True)
 
     def walk(
         self,
@@ -130,8 +156,12 @@ class Evaluator:
         h: tuple[Bits, ...],
         choose: Choose,
         orders: np.ndarray | None = None,
+        choose_linear: ChooseLinear | None = None,
     ) -> Bits:
-        """(rows, units): y, decided along the layer's chain for all rows at once, each in its own order."""
+        """(rows, units): y, decided along the layer's chain for all rows at once, each in its own order.
+
+        `choose_linear` chooses a block of units at once, where a layer has linear blocks.
+        """
         layer = self.layer(side, l)
         units = None if orders is None else self.sequences[side, l][orders].T
 
@@ -151,8 +181,9 @@ class Evaluator:
         with self._exactly():
             program = partial(_start, self._spread, side, l)
             orders = None if orders is None else orders.astype(np.int32)
-            state = map_rows(program, rows, self.batch, orders, x, h, out_axis=-1, numbered=True)
-            y, _ = layer.walk(state, decide, 0, Host(self._walk_size(rows)))
+            state = map_rows(program, rows, self._size(rows), orders, x, h, out_axis=-1, numbered=True)
+            own = decide if choose_linear is None else _Linear(decide, choose_linear)
+            y, _ = layer.walk(state, own, 0, Host(self._walk_size(rows)))
         return np.ascontiguousarray(y.T, dtype=np.uint8)
 
     def lengths(
@@ -224,7 +255,13 @@ class StackCodec:
             total += cost
             return bits
 
-        y = self.evaluate.walk(side, l, rows, x, h, choose, orders)
+        def choose_linear(a, W):
+            nonlocal total
+            bits, cost = ans.pop_linear(a, W)
+            total += cost
+            return bits
+
+        y = self.evaluate.walk(side, l, rows, x, h, choose, orders, choose_linear if mask is None else None)
         ans.note()
         if orders is not None and bits_back:
             _, lengths = self.evaluate.lengths(side, l, y, x, h, mask)

@@ -1,6 +1,9 @@
 from . import completion as completion
 from . import conditional as conditional
 from . import constrained as constrained
+from . import enumeration as enumeration
+from . import filling as filling
+from . import importance as importance
 from . import likelihood as likelihood
 from . import most_probable as most_probable
 from . import objective as objective

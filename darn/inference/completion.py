@@ -1,43 +1,22 @@
-"""Completion: draws of missing units given the observed ones, and log p(x_missing | x_observed).
+"""Completion: draws of missing units given the observed ones, and log p(x_missing | x_observed)."""
 
-Every case is one walk along the visible layer's chain, given a code h: observed units keep their values, and their
-probabilities are multiplied into a weight; missing units are drawn. The mean weight over h ~ p(h) is p(x_observed), for
-every layer. If no observed unit depends on a missing one, the weight depends only on h.
-
-- exact: used if the codes can be enumerated (or there are none), and either no observed unit depends on a missing one,
-  or there are few enough missing units to enumerate them too.
-- importance: used otherwise. Codes come from the encoder, whose input in the missing places is the mean over many
-  fillings: draws of the model, refined by a few sweeps of h ~ q(h | filled row), x_missing ~ p(. | h, x_observed). (A
-  single filling would make the encoder overconfident.) Then the biases of its factorial layers are fitted to the row:
-  they minimise the description length of the observed units, by the gradient that training uses. The weights
-  p(h) p(x_observed | ...) / q(h) are unbiased for p(x_observed) whatever the fillings; completions are resampled by
-  them, and their effective sample size is reported.
-"""
-
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
-from jax import lax
-from jax.nn import logsumexp
 
 from darn.batching import join, recut, row_keys, rows_within, stream_rows
 from darn.devices import everywhere
 from darn.errors import DarnError
 from darn.inference import likelihood
-from darn.inference.constrained import Tables, held
+from darn.inference.constrained import Tables
+from darn.inference.filling import by_codes, by_states, by_weights
 from darn.inference.summary import check_finite
 from darn.model import Stack
-from darn.nn import softplus
 
 FEW = 10  # the most missing units that are enumerated
-FIT_STEPS, FIT_SAMPLES = 300, 8  # for fitting the encoder's biases to one row
 
 
 @dataclass(frozen=True)
@@ -103,7 +82,7 @@ def complete(
         context: (N, n_context), for a model that was trained with one.
         seed: of everything random.
         n_samples: codes drawn per row if they cannot all be enumerated.
-        sweeps: how often the encoder's input is refined; see the module's docstring.
+        sweeps: how often the encoder's input is refined; see `inference.filling`.
 
     Returns:
         The completions, log p(x_observed) and the method used.
@@ -183,10 +162,11 @@ def complete_parts(
         The completions of consecutive rows.
     """
     if known.how == "enumerate":
-        return _by_states(model, parts, known.states, n, seed, progress)
+        found = by_states(model, parts, known.states, n, seed, progress)
+        return (Completions(drawn, log_p, "exact") for drawn, log_p in found)
     each = 2 ** sum(model.n_h) if known.how == "codes" else n_samples
     size = rows_within(model.row_floats * each, known.rows, 100, 1 << 24)
-    program, model = _by_codes if known.how == "codes" else _by_weights, everywhere(model)
+    program, model = by_codes if known.how == "codes" else by_weights, everywhere(model)
 
     def part(numbers, x, mask, context):
         keys = row_keys(jax.random.key(seed), numbers)
@@ -251,147 +231,3 @@ def conditional_parts(
     observed = recut(((s.log_p_observed, s.ess) for s in seen), 1000)
     for (log_p,), (log_p_observed, ess) in zip(recut(((w.log_p,) for w in whole), 1000), observed):
         yield ConditionalLikelihood(log_p - log_p_observed, both, ess)
-
-
-def _held(layer, c, x, missing, key):
-    """Returns (the row with its missing units drawn, the summed log-probability of its observed units).
-
-    If the layer has several orders, one is drawn: on average, that is the layer.
-    """
-    u = jax.random.uniform(jax.random.fold_in(key, 0), (layer.n,))
-    order, _ = layer.draw_order(jax.random.fold_in(key, 1))
-
-    def decide(log_w, j, a):
-        # `j` may be an array of units; n stands for no unit.
-        hole = missing[j]
-        y = jnp.where(hole, (u[j] < jax.nn.sigmoid(a)).astype(x.dtype), x[j])
-        worth = jnp.where(hole | (j == layer.n), 0, y * a - softplus(a))
-        return log_w + jnp.sum(worth), y
-
-    return layer.chain(decide, jnp.zeros(()), c, order=order)
-
-
-def _fitted(model: Stack) -> list[int]:
-    """The encoder layers whose biases can be fitted to a row."""
-    return [k for k, part in enumerate(model.encoder) if part.layer.independent]
-
-
-def _shifted(model: Stack, shift) -> Stack:
-    """The model with the biases of its fitted encoder layers moved."""
-    if not shift:
-        return model
-    where = lambda m: [m.encoder[k].layer for k in _fitted(model)]  # noqa: E731
-    return eqx.tree_at(where, model, [layer.shifted(s) for layer, s in zip(where(model), shift)])
-
-
-@eqx.filter_jit
-def _by_codes(model, x, missing, context, keys, n, each, sweeps, conditions=None):
-    """Exact: every code, weighted by p(h) p(x_observed | h)."""
-    m = sum(model.n_h)
-    codes = ((jnp.arange(2**m)[:, None] >> jnp.arange(m - 1, -1, -1)[None]) & 1).astype(x.dtype)
-    split = lambda code: tuple(jnp.split(code, np.cumsum(model.n_h)[:-1])) if m else ()  # noqa: E731
-    layer = model.decoder[0].layer
-
-    def one(x, missing, context, key):
-        k_h, k_w, k_x = jax.random.split(key, 3)
-
-        def weigh(code):
-            h = split(code)
-            return model.log_prior(h, context) + _held(layer, model.above(0, h, context), x, missing, k_w)[1]
-
-        log_w = jax.vmap(weigh)(codes)
-        chosen = codes[jax.random.categorical(k_h, log_w, shape=(n,))]
-
-        def fill(code, k):
-            return _held(layer, model.above(0, split(code), context), x, missing, k)[0]
-
-        y = jax.vmap(fill)(chosen, jax.random.split(k_x, n))
-        return y.astype(jnp.uint8), logsumexp(log_w), jnp.asarray(float(each))
-
-    return jax.vmap(one)(x, missing, context, keys)
-
-
-@eqx.filter_jit
-def _by_weights(model, x, missing, context, keys, n, each, sweeps, conditions=None):
-    """Importance resampling; the encoder's input is the mean of fillings that the sweeps refine."""
-    layer = model.decoder[0].layer
-
-    def one(x, missing, context, key):
-        k_start, k_sweeps, k_fit, k_last, k_choice = jax.random.split(key, 5)
-
-        def step(fed, k, shift=None):
-            """Returns (a filling, its log weight) for a code drawn from the encoder given `fed`."""
-            k_h, k_x = jax.random.split(k)
-            h = _shifted(model, shift).encode(fed, context, key=k_h)
-            c = model.above(0, h, context)
-            if conditions is None:
-                y, log_w = _held(layer, c, x, missing, k_x)
-            else:
-                y, log_w = held(layer, c, conditions, x, missing, k_x)
-            # As in training, the weights inside log q are frozen: see `objective.description_length`.
-            log_q = _shifted(model, lax.stop_gradient(shift)).log_q(fed, h, context)
-            return y, log_w + model.log_prior(h, context) - log_q
-
-        def sweep(y, k):
-            return jax.vmap(step)(y, jax.random.split(k, each))[0], None
-
-        draw = lambda k: jnp.where(missing, model.sample(context, key=k)[0], x)  # noqa: E731
-        y = jax.vmap(draw)(jax.random.split(k_start, each))
-        y, _ = lax.scan(sweep, y, jax.random.split(k_sweeps, sweeps))
-        mean = jnp.mean(y, axis=0)
-
-        def length(shift, k):
-            return -jnp.mean(jax.vmap(lambda k: step(mean, k, shift)[1])(jax.random.split(k, FIT_SAMPLES)))
-
-        shift = tuple(jnp.zeros(model.encoder[k].layer.n) for k in _fitted(model))
-        if shift:
-            shift = _descend(length, shift, k_fit)
-        y, log_w = jax.vmap(lambda k: step(mean, k, shift))(jax.random.split(k_last, each))
-        chosen = y[jax.random.categorical(k_choice, log_w, shape=(n,))]
-        ess = jnp.exp(2 * logsumexp(log_w) - logsumexp(2 * log_w))
-        return chosen.astype(jnp.uint8), logsumexp(log_w) - jnp.log(float(each)), ess
-
-    return jax.vmap(one)(x, missing, context, keys)
-
-
-def _descend(loss, start, key):
-    """Minimises loss(values, key) from `start` by RMSprop with a decreasing learning rate."""
-    rate = optax.linear_schedule(0.1, 0.005, FIT_STEPS - 1)
-    optimizer = optax.rmsprop(rate, decay=0.9, eps=1e-6, eps_in_sqrt=True)
-
-    def step(carry, key):
-        values, state = carry
-        updates, state = optimizer.update(jax.grad(loss)(values, key), state)
-        return (optax.apply_updates(values, updates), state), None
-
-    return lax.scan(step, (start, optimizer.init(start)), jax.random.split(key, FIT_STEPS))[0][0]
-
-
-def _by_states(model, parts, total: int, n: int, seed: int, progress) -> Iterator[Completions]:
-    """Exact: every filling of a few missing units, with its exact likelihood."""
-    rng = np.random.RandomState(seed)
-    waiting: deque[np.ndarray] = deque()  # the fillings of each row whose likelihoods are not known yet
-
-    def fillings():
-        for x, mask, context in parts:
-            for i, (row, gone) in enumerate(zip(x, mask)):
-                where = np.flatnonzero(gone)
-                every = np.repeat(row[None], 2 ** len(where), axis=0)
-                every[:, where] = (np.arange(len(every))[:, None] >> np.arange(len(where))) & 1
-                waiting.append(every)
-                yield every, None if context is None else np.repeat(context[i][None], len(every), axis=0), None
-
-    held = np.zeros(0)
-    for scored in likelihood.score_parts(model, fillings(), total, method="exact"):
-        held = np.concatenate([held, scored.log_p.astype(np.float64)])
-        drawn, totals = [], []
-        while waiting and len(waiting[0]) <= len(held):
-            every = waiting.popleft()
-            log_p, held = held[: len(every)], held[len(every) :]
-            totals.append(np.logaddexp.reduce(log_p))
-            p = np.exp(log_p - totals[-1])
-            drawn.append(every[rng.choice(len(every), n, p=p / p.sum())].astype(np.uint8))
-        if drawn:
-            yield Completions(np.stack(drawn), np.array(totals), "exact")
-            if progress is not None:
-                progress(len(drawn))

@@ -1,12 +1,15 @@
 """The likelihood of many rows in a few numbers, from scores that come in parts."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from darn.batching import join
 from darn.errors import DarnError
+from darn.model import Stack
 
 GROUP = 8192  # values summed at once
 
@@ -218,3 +221,32 @@ class Running:
 def marks(n_samples: int) -> list[int]:
     """After how many samples the estimate is recorded, to show its bias."""
     return sorted({max(n_samples // 100, 1), max(n_samples // 10, 1), n_samples})
+
+
+@dataclass(frozen=True)
+class Likelihood(Summary):
+    """The likelihood of rows, in nats: the summary, and the scores of each row."""
+
+    log_p: np.ndarray = field(kw_only=True)  # (N,) nats
+    row_bound: np.ndarray = field(kw_only=True)  # (N,) expected description length of each row, nats
+    ess: np.ndarray | None = field(kw_only=True)  # (N,) effective sample size of one repeat
+    drawn: np.ndarray | None = field(kw_only=True)  # (N,) samples of each row, if they were chosen for a precision
+
+
+def whole(parts: Iterator[Scores], running: Running) -> Likelihood:
+    """The scores of all rows, held in memory."""
+    found = []
+    for part in parts:
+        running.add(part)
+        found.append(part._replace(estimates=None))
+    rows = join(found)
+    sides = {"row_bound": rows.bound, "ess": rows.ess, "drawn": rows.drawn}
+    return Likelihood(**vars(running.summary()), log_p=rows.log_p, **sides)
+
+
+def check_rows(model: Stack, x) -> None:
+    """Refuses rows that are not as wide as the model's, and no rows."""
+    if np.ndim(x) != 2 or np.shape(x)[1] != model.n_x:
+        raise DarnError(f"rows to score must have shape (N, {model.n_x}), like the model's own, not {np.shape(x)}")
+    if not len(x):
+        raise DarnError("there are no rows to score")

@@ -22,7 +22,10 @@ from darn.nn import (
     Integers,
     register,
     replaced,
+    tuning_field,
 )
+
+_BIASES = ("b", "gates", "e", "V", "of_row", "of_column")
 
 
 class Given(NamedTuple):
@@ -62,7 +65,8 @@ class CausalConv(AbstractReorderable):
     Two streams of C channels: v knows the rows above a cell, h also the cells to its left. Each starts from the pixels,
     +1 or -1 inside the grid and 0 outside, and passes through gated residual blocks; a hidden layer in every cell then
     gives the logits of the cell's channels, one after the other. A context is mapped to C channels in every cell, or
-    the same in all cells; it is added to v, and in every block to the biases of the gates.
+    the same in all cells; it is added to v, and in every block to the biases of the gates. With `places`, the context
+    also has C channels that are learned for each row and for each column of the grid.
 
     In training, dropout within the blocks; on an accelerator, convolutions in bfloat16 and all else in float32.
     """
@@ -85,6 +89,9 @@ class CausalConv(AbstractReorderable):
     grid: Grid = eqx.field(static=True)
     rate: float = eqx.field(static=True)
     integers: Integers | None = eqx.field(static=True, default=None)  # in an integer twin
+    of_row: Float[Array, "H C"] | None = None  # added to the context
+    of_column: Float[Array, "W C"] | None = None
+    again: bool = tuning_field(default=False)  # whether a backward pass computes the blocks again
 
     def __init__(
         self,
@@ -94,11 +101,14 @@ class CausalConv(AbstractReorderable):
         channels: int = 32,
         n_blocks: int = 4,
         dilations: Sequence[int] = (1,),
-        first: tuple[int, int] = (2, 7),
+        first: tuple[int, int, int] = (2, 7, 3),
         width: int = 5,
         reach: int = 3,
         dropout: float = 0.0,
         n_told: int = 1,
+        places: bool = False,
+        fold: int = 1,
+        again: bool = False,
         U: AbstractMap | None = None,
         key: PRNGKeyArray,
     ):
@@ -110,11 +120,14 @@ class CausalConv(AbstractReorderable):
             channels: C, of each stream.
             n_blocks: Residual blocks.
             dilations: Of the blocks, repeated cyclically.
-            first: Rows and columns above a cell that the stream v starts from.
+            first: Rows and columns above a cell that the stream v starts from, and cells to the left for h.
             width: Columns that a convolution of v sees.
             reach: Cells that a convolution of h sees.
             dropout: Fraction of activations dropped in a training step.
             n_told: Orders that the layer can tell apart; see `Orders`.
+            places: Whether the context tells the row and the column of a cell.
+            fold: Columns that convolutions in floats take together, for speed; see `CausalConvolution`.
+            again: Whether a backward pass computes the blocks again, which saves most of the memory.
             U: From the context to C channels in each cell, or to C channels for all cells.
             key: Of the weights.
         """
@@ -123,25 +136,28 @@ class CausalConv(AbstractReorderable):
         self.grid, self.n, self.rate = grid, rows * columns * D, float(dropout)
         self.b = jnp.zeros(self.n)
         self.U = U if U is not None else context_map(n_c, rows * columns * channels, k[0])
-        self.up = CausalConvolution(first, D + 1, channels, key=k[1])
-        self.left = CausalConvolution((1, reach), D + 1, channels, left=True, key=k[2])
+        self.up = CausalConvolution(first[:2], D + 1, channels, fold=fold, key=k[1])
+        self.left = CausalConvolution((1, first[2]), D + 1, channels, left=True, fold=fold, key=k[2])
         self.link = CausalConvolution((1, 1), channels, channels, key=k[3])
+        sizes = {"width": width, "reach": reach, "fold": fold}
         self.blocks = tuple(
-            GatedBlock(channels, width=width, reach=reach, dilation=dilations[l % len(dilations)], key=k_l)
+            GatedBlock(channels, dilation=dilations[l % len(dilations)], **sizes, key=k_l)
             for l, k_l in enumerate(jax.random.split(k[4], n_blocks))
         )
         self.gates = jnp.zeros((n_told, n_blocks, 2, 2 * channels))
         steer = jax.random.normal(k[6], (n_blocks, channels, 4 * channels)) / channels**0.5
-        self.steer = None if self.U is None else steer
+        self.of_row = jnp.zeros((rows, channels)) if places else None
+        self.of_column = jnp.zeros((columns, channels)) if places else None
+        self.steer = steer if self.is_told else None
         self.head = jax.random.normal(k[5], (channels, channels)) / channels**0.5
         self.e = jnp.zeros(channels)
         self.V = jnp.zeros((D, channels))
         self.R = jnp.zeros((D, channels))
         self.cells = None
-        self.integers = None
+        self.integers, self.again = None, again
 
     def __check_init__(self):
-        D, C = self.grid[2], len(self.e)
+        (rows, columns, D), C = self.grid, len(self.e)
         first = tuple(f.W.shape[2:] for f in (self.up, self.left, self.link))
         if first != ((D + 1, C), (D + 1, C), (C, C)) or any(block.b.shape[1] != C for block in self.blocks):
             raise ValueError(f"the convolutions of the layer are not all of {C} channels over pixels of {D} bits")
@@ -149,6 +165,16 @@ class CausalConv(AbstractReorderable):
             raise ValueError("the map from the context to the gates does not fit the blocks")
         if self.V.shape != (D, C) or self.R.shape != (D, C) or self.gates.shape[1] != len(self.blocks):
             raise ValueError("the hidden layer or the gates do not fit the convolutions")
+        places = tuple(None if w is None else w.shape for w in (self.of_row, self.of_column))
+        if places not in ((None, None), ((rows, C), (columns, C))):
+            raise ValueError("the rows and columns of the grid do not fit the convolutions")
+        if (self.steer is not None) != self.is_told:
+            raise ValueError("a context comes with a map to the gates")
+
+    @property
+    def is_told(self) -> bool:
+        """Whether cells differ in what they are given besides the pixels."""
+        return self.U is not None or self.of_row is not None
 
     # ---------------------------------------------------------------- all cells at once
 
@@ -183,9 +209,15 @@ class CausalConv(AbstractReorderable):
         v = how.stream(how.total(self.up(down, dtype), context))
         h = how.stream(how.total(self.left(right, dtype), self.link(elu(v), dtype)))
         keys = [None] * len(self.blocks) if key is None else jax.random.split(key, len(self.blocks))
-        for l, (block, bias, k) in enumerate(zip(self.blocks, self.gates[order], keys, strict=True)):
+
+        def through(l, v, h, context, bias, k):
             bias = self._steered(context, bias, l, dtype)
-            v, h = block(v, h, bias, rate=self.rate, key=k, dtype=dtype, how=how)
+            return self.blocks[l](v, h, bias, rate=self.rate, key=k, dtype=dtype, how=how)
+
+        if self.again:
+            through = jax.checkpoint(through, static_argnums=0)
+        for l, (bias, k) in enumerate(zip(self.gates[order], keys, strict=True)):
+            v, h = through(l, v, h, context, bias, k)
         hidden = how.total(how.product(elu(h), self.head), self.e[None, None])
         # Each channel of a cell is given the channels before it.
         own = x[..., None] * self.V[None, None]
@@ -208,17 +240,24 @@ class CausalConv(AbstractReorderable):
         """The context of every cell, as C channels; zeros without a context. `cells`: as the field."""
         rows, columns, _ = self.grid
         channels = len(self.e)
-        if self.U is None:
+        if not self.is_told:
             return jnp.zeros((1, 1, channels), self.e.dtype)
-        if c is None:
-            raise ValueError("this layer was built with a context: pass one")
-        given = self.how.stream(self.how.total(self.U(c)))
-        if given.size == channels:
-            return given[None, None]
-        if given.size != rows * columns * channels:
-            raise ValueError(
-                f"the context map has {given.size} outputs for {rows * columns} cells of {channels} channels"
-            )
+        terms = []
+        if self.U is not None:
+            if c is None:
+                raise ValueError("this layer was built with a context: pass one")
+            given = self.U(c)
+            if given.size not in (channels, rows * columns * channels):
+                raise ValueError(
+                    f"the context map has {given.size} outputs for {rows * columns} cells of {channels} channels"
+                )
+            one = given.size == channels
+            terms.append(given.reshape((1, 1, channels) if one else (rows, columns, channels)))
+        if self.of_row is not None and self.of_column is not None:
+            terms += [self.of_row[:, None], self.of_column[None]]
+        given = self.how.stream(self.how.total(*terms))
+        if given.size == channels and len(terms) == 1:
+            return given
         given = given.reshape(rows * columns, channels)
         if cells is not None:  # each once, which spares a GPU atomic additions in the gradient
             given = given.at[cells].get(unique_indices=True)
@@ -293,7 +332,7 @@ class CausalConv(AbstractReorderable):
             head=weights(self.head),
             steer=None if self.steer is None else jnp.stack([weights(W) for W in self.steer]),
             R=weights(self.R.T).T,
-            **{name: how.bias(getattr(self, name), arithmetic) for name in ("b", "gates", "e", "V")},
+            **{k: how.bias(w, arithmetic) for k in _BIASES if (w := getattr(self, k)) is not None},
         )
 
 

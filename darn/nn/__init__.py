@@ -37,6 +37,7 @@ from darn.nn._streams import Floats as Floats
 from darn.nn._streams import Integers as Integers
 from darn.nn._tables import sigmoid_table as sigmoid_table
 from darn.nn._turns import COMPILED as COMPILED
+from darn.nn._turns import AbstractBlockwise as AbstractBlockwise
 from darn.nn._turns import AbstractTurns as AbstractTurns
 from darn.nn._turns import Decide as Decide
 from darn.nn._turns import Host as Host

@@ -36,19 +36,12 @@ class CausalDense(AbstractCausalMap):
 
     def walk(self, a, decide, carry, turns):
         # In blocks: one matrix product for everything before a block, then the block's own small triangle unit by unit.
-        W, size = turns.array(self.weights()), min(self.block or turns.block(), self.n)
+        W, size = turns.xp.tril(turns.array(self.W), -1), min(self.block or turns.block(), self.n)
 
         def one_block(carry, y, start, width):
             rows = turns.take(W, start, width)
             before = turns.take(a, start, width) + turns.product(rows, y, start)
-            triangle = turns.take(rows, start, width, axis=1)
-
-            def one_unit(state, i):
-                carry, a = state
-                carry, bit = decide(carry, start + i, a[i])
-                return (carry, turns.spread(a, triangle[:, i], bit, i)), bit
-
-            (carry, _), bits = turns.written_out(one_unit, (carry, before), width)
+            bits, carry = turns.linear(decide, carry, start, before, turns.take(rows, start, width, axis=1))
             return carry, turns.put(y, bits, start)
 
         def whole_block(state, k):

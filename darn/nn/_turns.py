@@ -23,6 +23,17 @@ from darn.batching import chunks, cut
 Decide = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
+class AbstractBlockwise(abc.ABC):
+    """A `Decide` on the host that can also decide a block of linear units faster than one by one."""
+
+    @abc.abstractmethod
+    def __call__(self, carry: Any, units: Any, a: Any) -> tuple[Any, Any]: ...
+
+    @abc.abstractmethod
+    def linear(self, carry: Any, start: int, a: Any, W: Any) -> tuple[Any, Any]:
+        """As `AbstractTurns.linear`."""
+
+
 class AbstractTurns(abc.ABC):
     """How a walk runs: its loops, and the array operations that differ between NumPy and JAX."""
 
@@ -79,6 +90,20 @@ class AbstractTurns(abc.ABC):
     @abc.abstractmethod
     def fetch(self, held: Any) -> Any:
         """An array over rows that `call` returned."""
+
+    def linear(self, decide: Decide, carry: Any, start: Any, a: Any, W: Any) -> tuple[Any, Any]:
+        """(y, carry) of a block of units, the first of which is `start`: their logits are a + W y.
+
+        W is strictly lower-triangular.
+        """
+
+        def one_unit(state, i):
+            carry, a = state
+            carry, bit = decide(carry, start + i, a[i])
+            return (carry, self.spread(a, W[:, i], bit, i)), bit
+
+        (carry, _), y = self.written_out(one_unit, (carry, a), len(W))
+        return y, carry
 
     def one_by_one(self, layer: Any, state: Any, decide: Decide, carry: Any) -> tuple[Any, Any]:
         """(y, carry) by the layer's own `read` and `write`, unit by unit."""
@@ -189,6 +214,11 @@ class Host(AbstractTurns):
     def spread(self, a, w, bit, i):
         a[i + 1 :] += w[i + 1 :, None] * bit.astype(a.dtype)  # mixed types would be slow
         return a
+
+    def linear(self, decide, carry, start, a, W):
+        if isinstance(decide, AbstractBlockwise):
+            return decide.linear(carry, start, a, W)
+        return super().linear(decide, carry, start, a, W)
 
     def rows(self, state):
         return jax.tree.leaves(state)[0].shape[-1:]

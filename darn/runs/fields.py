@@ -7,7 +7,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from darn.config import LocalLayer, Window
+from darn.config import LocalLayer, Start, Window
 from darn.jsonable import FieldError, optional
 from darn.runs.recipe import PARTS, part_of
 from darn.runs.values import check_values
@@ -30,8 +30,8 @@ def placeholder(f: dataclasses.Field) -> str:
     kind = optional(f.type)[0]
     if typing.get_origin(kind) is tuple:
         kind = tuple[typing.get_args(kind)[0]]
-    names = {bool: "BOOL", int: "INT", float: "FLOAT", Window: "KERNEL/PERIOD", tuple[int]: "UNITS"}
-    names |= {tuple[str]: "NAME=KIND"}
+    names = {bool: "BOOL", int: "INT", float: "FLOAT", tuple[int]: "UNITS", tuple[str]: "NAME=KIND"}
+    names |= {Window: "KERNEL/PERIOD", Start: "ROWS/COLUMNS/LEFT"}
     return names.get(kind, "KERNEL/STRIDE/FILTERS,..." if kind == tuple[LocalLayer] else "NAME")
 
 
@@ -69,7 +69,7 @@ def show_field(value: Any) -> str:
         return join_texts(value)
     if isinstance(value, tuple):
         return ",".join(map(show_field, value)) or "''"
-    if isinstance(value, LocalLayer | Window):
+    if isinstance(value, LocalLayer | Window | Start):
         return "/".join(map(str, dataclasses.astuple(value)))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
@@ -108,6 +108,10 @@ def _window(text: str) -> Window:
     return Window(*_numbers(text, 2))
 
 
+def _start(text: str) -> Start:
+    return Start(*_numbers(text, 3))
+
+
 def _numbers(text: str, count: int) -> list[int]:
     """`count` whole numbers with slashes between them."""
     numbers = [int(word) for word in text.split("/")]
@@ -129,6 +133,7 @@ _READERS: dict[Any, Any] = {
     tuple[int, ...]: _units,
     tuple[LocalLayer, ...]: _local_layers,
     Window: _window,
+    Start: _start,
 }
 _EXPECTED: dict[Any, str] = {
     bool: "true or false",
@@ -137,4 +142,5 @@ _EXPECTED: dict[Any, str] = {
     tuple[int, ...]: "unit counts such as 500, 200,100 or 80x12",
     tuple[LocalLayer, ...]: "kernel/stride/filters of each layer, such as 8/4/32,4/2/32",
     Window: "an odd kernel and a period, such as 15/14",
+    Start: "rows, an odd number of columns and cells to the left, such as 2/7/3",
 }

@@ -139,6 +139,10 @@ def override(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
 def _check_windows(a: Architecture) -> None:
     if not a.n_nade:
         raise FieldError("n_nade must have at least one layer", "n_nade")
+    if not a.conv_dilations:
+        raise FieldError("conv_dilations must have at least one entry", "conv_dilations")
+    if a.conv_start.columns % 2 == 0:
+        raise FieldError("conv_start must have an odd number of columns, such as 2/7/3", "conv_start")
     for name in ("ar", "ar_h"):
         if getattr(a, name).kernel % 2 == 0:
             raise FieldError(f"{name} must have an odd kernel, such as 15/14", name)

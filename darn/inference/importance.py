@@ -1,0 +1,162 @@
+"""-log p(x) by importance sampling, Eq. (16); streaming, per row."""
+
+from collections.abc import Iterable, Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from darn.batching import recut, row_keys, row_numbers, rows_within, stream_rows
+from darn.devices import everywhere
+from darn.inference.sampling import as_floats
+from darn.inference.summary import Likelihood, Running, Scores, check_rows, marks, whole
+from darn.inference.weights import BLOCK, draw, lots_at_once, settle
+from darn.model import Stack
+
+PRECISION = 0.01  # nats
+
+
+def _add(sums, log_p, log_q, number, stop):
+    """Adds the samples numbered below `stop` to each row's running sums of the weights w = p(x,h)/q(h|x)."""
+    drawn, top, total, squares, bound = sums
+    log_w = sum(log_p) - sum(log_q, start=jnp.zeros(()))
+    valid = (number < stop)[None]
+    masked = jnp.where(valid, log_w, -jnp.inf)
+    new = jnp.maximum(top, jnp.max(masked, axis=1))
+    shrink, w = jnp.exp(top - new), jnp.exp(masked - new[:, None])
+    total = total * shrink + jnp.sum(w, axis=1)
+    squares = squares * shrink**2 + jnp.sum(w * w, axis=1)
+    end = jnp.minimum(drawn + len(number), stop)
+    count = (end - drawn).astype(log_w.dtype)
+    mean = jnp.sum(jnp.where(valid, -log_w, 0), axis=1) / count
+    bound = bound + (mean - bound) * (count / end.astype(log_w.dtype))  # a running mean: a sum outgrows float32
+    return end, new, total, squares, bound
+
+
+@eqx.filter_jit
+def _weigh_in_one(model, x, context, keys, stop, chunk, sums):
+    def body(sums):
+        number = sums[0] + jnp.arange(chunk)
+        return _add(sums, *draw(model, x, context, keys, number), number, stop)
+
+    return lax.while_loop(lambda sums: sums[0] < stop, body, sums)
+
+
+_draw_alone, _add_alone = eqx.filter_jit(draw), jax.jit(_add)
+
+
+def _weigh(model, x, context, keys, stop, chunk, sums):
+    """The running sums after sample number `stop` of every row."""
+    if jax.default_backend() != "cpu":
+        return _weigh_in_one(model, x, context, keys, jnp.asarray(stop, jnp.int32), chunk, sums)
+    while sums[0] < stop:  # two programs on a CPU: see `enumeration._accumulate`
+        number = sums[0] + jnp.arange(chunk)
+        parts = _draw_alone(model, x, context, keys, number)
+        sums = _add_alone(sums, *parts, number, jnp.asarray(stop, jnp.int32))
+    return sums
+
+
+def importance(
+    model: Stack,
+    x,
+    *,
+    context=None,
+    log_density=None,
+    precision: float = PRECISION,
+    among: float | int | None = None,
+    n_samples: int | None = None,
+    repeats: int = 10,
+    seed: int = 0,
+    rows_at_once: int | None = None,
+    numbers: np.ndarray | None = None,
+    progress=None,
+) -> Likelihood:
+    """-log p(x) by Eq. (16), from samples of q(H|x): as many as a precision needs, or S per row, repeated R times.
+
+    With S samples, the estimate of log p is too low on average (Jensen), the more so the fewer samples. The interval
+    over repeats shows its noise, not this bias; the effective sample size and the values at S/100 and S/10 show the
+    bias.
+
+    For a precision, each row gets the samples that its own weights need (`weights.settle`), the leading bias is
+    corrected, and the interval covers both the noise and half of that correction. Rows that need more than 8,192
+    samples are `unsettled`: their log p may be too low, and the interval too narrow.
+
+    Args:
+        model: any stack.
+        x: (N, n_x), as for `exact`.
+        context: (N, n_context), for a model that was trained with one.
+        log_density: (N,), the density of a table's numbers within their cells, which is added to log p.
+        precision: half-width of the 95% interval of the mean -log p, nats, and the most variance of a row.
+        among: the number of rows that the mean is over; None means N, infinity that rows do not depend on their number.
+        n_samples: S, instead of a precision.
+        repeats: R, for a given S.
+        seed: of the samples. A row's samples depend only on the seed and the row's number.
+        rows_at_once: the most rows in one program; None chooses a fast size.
+        numbers: (N,) uint32, the rows' numbers; None numbers them by position.
+        progress: called with the number of rows done after each program, for every repeat.
+
+    Returns:
+        -log p and bound, by row and on average.
+    """
+    check_rows(model, x)
+    parts = [(x, context, numbers, log_density)]
+    if n_samples is None:
+        found = settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
+    else:
+        found = importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, progress)
+    return whole(found, Running("importance", n_samples, repeats))
+
+
+def settled_parts(
+    model: Stack, parts: Iterable[tuple], n: int, precision: float, among, seed: int, rows_at_once, progress
+) -> Iterator[Scores]:
+    """`importance` to a precision, for rows that come in parts: (x, context, numbers, log density)."""
+    # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `Running`.
+    variance = precision * min(1.0, (among or n) * precision / 2.5**2)
+    size = lots_at_once(model, n, rows_at_once)
+    start = 0
+    for x, context, own, density in recut(parts, BLOCK):
+        numbers = row_numbers(start, len(x)) if own is None else own
+        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=numbers, size=size)
+        start += len(x)
+        if progress is not None:
+            progress(len(x))
+        yield found.checked().with_density(density)
+
+
+def importance_parts(
+    model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
+) -> Iterator[Scores]:
+    """`importance` with S samples, for rows that come in parts: (x, context, numbers, log density)."""
+    # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
+    floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
+    # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
+    # frames are too large for that; there, many rows at once are better.
+    fours = floats // (4 * model.row_floats)
+    size = rows_within(model.row_floats, n, min(rows_at_once or 100, fours if fours >= 8 else n))
+    chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
+    left, model = n, everywhere(model)
+
+    def weigh(numbers, bits, side, own):
+        nonlocal left
+        rows, bits, repeated = len(bits), as_floats(bits), []
+        for r in range(repeats):
+            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), numbers if own is None else own)
+            zero = jnp.zeros(rows)
+            sums, at = (jnp.asarray(0, jnp.int32), jnp.full(rows, -1e30), zero, zero, zero), []
+            for mark in marks(n_samples):
+                sums = _weigh(model, bits, side, keys, mark, chunk, sums)
+                at.append(np.asarray(sums[1] + jnp.log(sums[2])) - np.log(mark))
+            total, squares, mean = (np.asarray(v, np.float64) for v in sums[2:])
+            repeated.append((np.stack(at, axis=-1), total**2 / squares, mean))
+            if progress is not None:
+                progress(min(rows, left))
+        left -= rows
+        # (rows, repeats, marks), (rows, repeats), (rows, repeats)
+        estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
+        return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates)
+
+    found = stream_rows(weigh, size, parts, numbered=True, beside=True)
+    return (scores.checked().with_density(density) for scores, density in found)
