@@ -6,6 +6,7 @@ python -m benchmarks.memory --rows 50000 5000000 --only eval encode --kinds npy
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from benchmarks.measure import ROOT, device_name, environment
 from benchmarks.sizes import Size
 from darn.model_file import save_model
 
-COLUMNS = 1600
 PART = 10_000  # rows written at once, always the same
 KINDS = ("npy", "npz", "csv", "parquet")
 COMMANDS = ("eval", "encode", "complete", "compress", "decompress", "sample")
@@ -28,6 +28,9 @@ COMMANDS = ("eval", "encode", "complete", "compress", "decompress", "sample")
 def model_of(columns: int) -> Size:
     """A small model, so that the rows are what takes memory."""
     return Size(f"{columns}/8/2 factorial", columns, 2, 8, "factorial", 0.1)
+
+
+MODEL = model_of(1600)
 
 
 def write(path: Path, rows: int, columns: int) -> None:
@@ -72,18 +75,26 @@ with open("/proc/self/status") as f:
 sys.exit(status)"""
 
 
-def measure(words: list[str]) -> dict:
-    """Seconds, processor seconds and peak memory of one command, in a process of its own; Linux only."""
+def measure(words: list[str], stop: float | None = None) -> dict:
+    """Seconds, processor seconds and peak memory of one command, in a process of its own; Linux only.
+
+    Ctrl-C stops it after `stop` seconds.
+    """
     began, before = time.monotonic(), os.times()
     command = [sys.executable, "-c", RUNNER, *words]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"`darn {' '.join(words)}` failed: {done.stderr[-500:]}")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            _, said = child.communicate(timeout=stop)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate()
+    if child.returncode not in ((0,) if stop is None else (0, 130)):
+        sys.exit(f"`darn {' '.join(words)}` failed: {said[-500:]}")
     after = os.times()
     processor = after.children_user + after.children_system - before.children_user - before.children_system
-    peak = int(done.stderr.split()[-1]) * 1024
-    seconds = time.monotonic() - began
-    return {"seconds": round(seconds, 1), "processor_seconds": round(processor, 1), "peak_mb": round(peak / 1e6)}
+    found = {"seconds": round(time.monotonic() - began, 1), "processor_seconds": round(processor, 1)}
+    found |= {"peak_mb": round(int(said.split()[-1]) * 1024 / 1e6)}
+    return found if stop is None else found | {"stopped": child.returncode != 0}
 
 
 def repeated(words: list[str], repeats: int) -> dict:
@@ -96,7 +107,7 @@ def repeated(words: list[str], repeats: int) -> dict:
 def main(argv: list[str] | None = None) -> dict:
     parser = argparse.ArgumentParser("python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[50_000, 5_000_000])
-    parser.add_argument("--columns", type=int, default=COLUMNS, help="bits of a row")
+    parser.add_argument("--columns", type=int, default=MODEL.n_x, help="bits of a row")
     parser.add_argument("--only", nargs="+", choices=COMMANDS, default=COMMANDS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["npy"])
     parser.add_argument("--repeats", type=int, default=3, help="runs of each command, of which the median is kept")

@@ -258,6 +258,7 @@ def test_forged_values(saved):
     for bad, said in (
         (arrays[key] * np.nan, "not finite"),
         (np.full_like(arrays[key], np.inf), "not finite"),
+        (np.full_like(arrays[key], -3e38), "products are not finite"),
         (arrays[key].astype(np.int32), "int32, not of floats"),
         (arrays[key].astype(np.float64), "float64"),
         (arrays[key][None], "shape"),

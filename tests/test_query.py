@@ -14,7 +14,7 @@ from helpers import P_VALUE, chi_square, joint, randomised, states
 from darn import DarnError, TableDARN
 from darn.cli import main
 from darn.config import Architecture
-from darn.data import Schema, infer, parse_question, parse_tests, parts_of
+from darn.data import Layout, Schema, Table, infer, parse_question, parse_tests, parts_of
 from darn.data._number import fit_number
 from darn.data._part import Test
 from darn.inference import conditional as conditional_of
@@ -22,6 +22,8 @@ from darn.inference import constrained
 from darn.inference.conditional import Conditional
 from darn.model_file import save_model
 from darn.runs import questions
+from darn.runs.cells import probabilities
+from darn.runs.holes import Holes
 from darn.runs.questions import variables_of
 from darn.zoo import build
 
@@ -278,6 +280,8 @@ def test_mappings_say_the_same_as_texts():
         ("P(sex | size in {low)", "not closed"),
         ('P(sex="F)', "not closed"),
         ("P(sex | size in low)", "a set {a, b} or a range"),
+        ("P(sex | size=low or size=high)", "there is no 'or'|size in {a, b}"),
+        ("P(sex=F and size=low)", "joined by a comma, not by 'and'"),
     ],
 )  # fmt: skip
 def test_refusals_are_one_sentence_that_names_everything(question, said):
@@ -349,3 +353,14 @@ def test_plain_rows_with_names_take_conditions(tmp_path, capsys):
     assert told["result"]["value"] == pytest.approx(float(p @ (fits & (x[:, 0] == 1)) / (p @ fits)), rel=1e-4)
     assert main(["sample", path, "--given", "c=0", "--out", str(tmp_path / "a.npy")]) == 0
     assert (np.load(tmp_path / "a.npy")[:, 2] == 0).all()
+
+
+def test_a_missing_cell_of_a_column_of_one_value_has_a_line():
+    """It has no unit that could be unknown."""
+    rows = np.array([["a", "x", "n1"], ["b", "x", "n2"]] * 20, object)
+    schema = infer(["k", "c", "id"], rows, None, "it", kinds={"id": "id"})
+    holes = np.array([["a", "", ""], ["", "x", ""], ["b", "x", "n"]], object)
+    found = schema.encode(schema.names, holes, "it", holes=True)
+    part = Holes(found.bits, found.unknown, None, Table(schema.names, holes, Layout()), holes == "")
+    lines = list(probabilities(schema, part, np.repeat(found.bits[:, None], 4, axis=1), 1, {}))
+    assert [line[:4] for line in lines] == [["2", "k", "a", "1"], ["1", "c", "x", "1"]]

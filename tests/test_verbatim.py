@@ -120,11 +120,29 @@ def test_malformed_quotes_and_long_cells_are_refused(tmp_path):
     for text, said in (
         ('a,b\n1,"x\n2,y\n', "never closed"),
         ('a,b\n1,"x"y\n', "line 2"),
-        ("a,b\n" + "x" * 200_000 + ",1\n", "line"),
+        ("a,b\n" + "x" * 5_000_000 + ",1\n", "line 2 cannot be read .a cell has more than 4,194,304 characters"),
+        ("a,b\nx\n", "line 2 has 1 value between commas"),
     ):
         path.write_text(text)
         with pytest.raises(DarnError, match=said):
             data.read_table(path)
+
+
+@pytest.mark.parametrize("code", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_refused_by_name(code, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("a,b\n1,Größe\n".encode(code))
+    for read in (data.read_table, data.load):
+        with pytest.raises(DarnError, match="is UTF-16 text: save it as UTF-8"):
+            read(path)
+
+
+def test_long_cells_come_back(tmp_path):
+    """Longer than the csv module's own limit."""
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "".join(f"{'x' * 200_000 if i == 7 else i % 3},{'uv'[i % 2]}\n" for i in range(30)))
+    schema = data.load(path, columns=AUTO).schema
+    assert round_trip(path, tmp_path, schema=schema)[1] == path.read_bytes()
 
 
 def test_a_long_cell_costs_its_own_length(tmp_path):
@@ -178,7 +196,7 @@ def round_trip(path, folder, columns=AUTO, schema=None, delimiter=None):
         x = item if cells is None else item[0]
         blocks.append((first, item if cells is None else coded(given.cells, cells, first, *item)[0]))
         first += len(x)
-    data.restore(out, iter(blocks), given.rows, given.n, notes, None)
+    data.restore(out, [(notes, iter(blocks))], given.rows, given.n, None)
     return given, Path(out).read_bytes()
 
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from darn.data._part import AbstractPart, Refused, Test
 from darn.data._schema import Schema
 from darn.errors import DarnError
@@ -175,7 +177,7 @@ class _Scanner:
     """Reads conditions from left to right."""
 
     def __init__(self, schema: Schema, text: str, bar: bool = False):
-        self.text, self.at, self.bar = text, 0, bar
+        self.text, self.at, self.bar, self.schema = text, 0, bar, schema
         self.names = sorted(schema.names, key=len, reverse=True)
 
     @property
@@ -243,7 +245,9 @@ class _Scanner:
             self.blanks()
             return name, Test(op)
         if op not in ("in", "not in"):
-            return name, Test(op, (self.value(",|" if self.bar else ","),))
+            word = self.value(",|" if self.bar else ",")
+            self.check_alone(name, word)
+            return name, Test(op, (word,))
         if self.take("{"):
             words = []
             while True:
@@ -257,6 +261,17 @@ class _Scanner:
         if op == "not in" or not self.take(".."):
             raise self.fail(f"after {op!r} comes a set {{a, b}}" + " or a range 2..9" * (op == "in"))
         return name, Test("..", (low, self.value(",|" if self.bar else ",")))
+
+    def check_alone(self, name: str, word: str) -> None:
+        """Refuses several conditions that are joined by words, taken for one value that no row has."""
+        joined = re.search(r"\s(or|and|&&|\|\|)\s", word)
+        if joined and not any(c.name == name and c.find(np.array([word], object))[0] >= 0 for c in self.schema.columns):
+            if joined[1] in ("and", "&&"):
+                raise self.fail(f"conditions are joined by a comma, not by {joined[1]!r}")
+            raise self.fail(
+                f"there is no {joined[1]!r}: for several values of a column give a set such as {name} in {{a, b}}; "
+                "conditions on different columns all have to hold"
+            )
 
     def value(self, stops: str, upto: str | None = None) -> str:
         """A text: quoted, or up to one of the stops."""

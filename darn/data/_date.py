@@ -2,119 +2,127 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from fractions import Fraction
-from typing import ClassVar
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import ClassVar, NamedTuple
 
-import numpy as np
-
-from darn.data._column import AbstractColumn
-from darn.data._number import Number
-from darn.data._part import AbstractPart, allowed_steps
-from darn.data._within import NumberPart
+from darn.data._spelled import AbstractSpelled
 
 DAY = 86_400.0
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d")
-_TIMES = ("", " %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M", "T%H:%M:%SZ")
+_TIMES = ("", " %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M")
 FORMATS = (*(day + time for day in _DAYS for time in _TIMES), "%H:%M:%S", "%H:%M", "%Y-%m")
+_EPOCH = datetime(1970, 1, 1)
+_ZONE = r" ?(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)"
+_END = re.compile(rf"(.*?\d\d:\d\d(?::\d\d)?)(?:\.(\d{{1,9}}))?({_ZONE})?", re.DOTALL | re.ASCII)
+
+
+class DateForm(NamedTuple):
+    """The writing of dates."""
+
+    form: str  # as `strptime` takes it, without the next two
+    fraction: int  # digits of a second's fraction
+    zone: str  # the usual time zone's text, such as "+02:00"; "" for none
+
+    @property
+    def described(self) -> str:
+        return self.form + "." * (self.fraction > 0) + "f" * self.fraction + self.zone
 
 
 @dataclass(frozen=True)
-class Date(AbstractColumn):
-    """A date or time: the density is that of its seconds since 1970, per day."""
+class Date(AbstractSpelled):
+    """A date or time: the density is that of its seconds since 1970, per day.
 
-    form: str  # as `strptime` takes it
-    seconds: Number
+    With time zones these are the seconds of UTC, and samples are written in the usual zone.
+    """
+
+    form: str
+    fraction: int
+    zone: str
 
     kind: ClassVar[str] = "date"
-    exact: ClassVar[bool] = False
+    log_unit: ClassVar[float] = math.log(DAY)
 
-    @property
-    def n(self):
-        return self.seconds.n
+    def number_of(self, word):
+        return seconds(word, DateForm(self.form, self.fraction, self.zone))
 
-    def find(self, words):
-        return self.seconds.find(self.numbers(words))
-
-    def log_density(self, words, values):
-        return self.seconds.log_density(self.numbers(words), values) + np.log(DAY)
-
-    def draw(self, values, rng):
-        return self.texts(self.seconds.draw(values, rng))
-
-    def texts(self, numbers: list[str]) -> list[str]:
-        """The dates of these seconds."""
-        return [self._text(w) for w in numbers]
-
-    def part(self, tests):
-        def place(word: str) -> Fraction | None:
-            at = seconds(word, self.form)
-            return None if at is None else self.seconds.place(at)
-
-        steps = allowed_steps(place, tests, f"a date like {self.value_names()[0].split('..')[0]}")
-        return DatePart(self, NumberPart(self.seconds, steps, all(t.keeps_missing for t in tests)))
-
-    def places_of(self, words, values):
-        return self.seconds.places_of(self.numbers(words), values)
-
-    def code(self, coder, values, place=None):
-        return self.seconds.code(coder, values, place)
-
-    def written(self, values, place):
-        return [self._text(w) for w in self.seconds.texts(place)]
-
-    def value_names(self):
-        return ["..".join(map(self._text, name.split(".."))) for name in self.seconds.value_names()]
+    def spelled(self, number):
+        exact = Decimal(number) + _offset(self.zone)
+        whole = math.floor(exact)
+        # A number beyond the calendar, or of a time beyond the day, is its last one.
+        first, last = ((1000, 1, 1), (9999, 12, 31)) if "%Y" in self.form else ((1970, 1, 1), (1970, 1, 1))
+        least, most = _whole(datetime(*first)), _whole(datetime(*last, 23, 59, 59))
+        inside = min(max(whole, least), most)
+        text = (_EPOCH + timedelta(seconds=inside)).strftime(self.form)
+        if self.fraction:
+            part = int((exact - whole) * 10**self.fraction) if inside == whole else 0
+            text += f".{part:0{self.fraction}}"
+        return text + self.zone
 
     def describe(self):
-        names = self.value_names()
-        return f"date from {names[0].split('..')[0]} to {names[-1].split('..')[-1]}, in {self.n} cells"
+        low, high = self.ends()
+        return f"date from {low} to {high}, in {self.n} cells"
 
     def is_sound(self):
-        return self.form in FORMATS and self.seconds.is_sound()
-
-    def numbers(self, words: np.ndarray) -> np.ndarray:
-        """The seconds of dates, as texts; '' of other texts."""
-        once = {w: seconds(w, self.form) or "" for w in set(words.tolist())}
-        return np.array([once[w] for w in words.tolist()], dtype=object)
-
-    def _text(self, word: str) -> str:
-        # A number beyond the calendar, or of a time beyond the day, is its last one.
-        ends = ((1, 1, 1), (9999, 12, 31)) if "%Y" in self.form else ((1900, 1, 1), (1900, 1, 1))
-        first, last = datetime(*ends[0], tzinfo=UTC).timestamp(), datetime(*ends[1], 23, 59, 59, tzinfo=UTC).timestamp()
-        return datetime.fromtimestamp(min(max(float(word), first), last), UTC).strftime(self.form)
+        return (
+            self.form in FORMATS
+            and 0 <= self.fraction <= 9
+            and (not self.zone or re.fullmatch(_ZONE, self.zone) is not None)
+            and self.number.is_sound()
+        )
 
 
-class DatePart(AbstractPart):
-    """Allowed dates: those of allowed seconds."""
-
-    def __init__(self, column: Date, seconds: NumberPart):
-        self.column, self.weights, self._seconds = column, seconds.weights, seconds
-
-    def allows(self, words):
-        return self._seconds.allows(self.column.numbers(words))
-
-    def draw(self, values, rng):
-        return self.column.texts(self._seconds.draw(values, rng))
-
-    def means(self):
+def seconds(word: str, form: DateForm) -> str | None:
+    """The seconds since 1970 of a date, as text; None if it is not exactly in the format."""
+    body, fraction, zone = _split(word) if form.fraction or form.zone else (word, "", "")
+    if len(fraction) != form.fraction or bool(zone) != bool(form.zone):
         return None
+    whole = _seconds(body, form.form)
+    if whole is None:
+        return None
+    number = whole - _offset(zone)
+    return f"{number + Decimal(f'0.{fraction}'):f}" if fraction else str(number)
 
-    def quantile(self, p, level):
-        return self.column.texts([self._seconds.quantile(p, level)])[0]
+
+def date_format(words: Sequence[str]) -> DateForm | None:
+    """The format that all of these texts have, if they are dates."""
+    parts = [_split(w) for w in words]
+    _, digits, zone = (len(p) for p in parts[0])
+    plain = not (digits or zone) or any(len(f) != digits or bool(z) != bool(zone) for _, f, z in parts)
+    bodies = list(words) if plain else [body for body, _, _ in parts]
+    some = [form for form in FORMATS if _seconds(bodies[0], form) is not None and ("%Y" in form or not zone)]
+    form = next((form for form in some if all(_seconds(b, form) is not None for b in bodies)), None)
+    if form is None or plain:
+        return None if form is None else DateForm(form, 0, "")
+    return DateForm(form, digits, Counter(z for *_, z in parts).most_common(1)[0][0])
 
 
-def seconds(word: str, form: str) -> str | None:
-    """The seconds since 1970 of a date in this format, as text; None if it is not exactly in the format."""
+def _split(word: str) -> tuple[str, str, str]:
+    """(day and time, digits of the fraction of a second, time zone)."""
+    found = _END.fullmatch(word)
+    return (word, "", "") if found is None else (found[1], found[2] or "", found[3] or "")
+
+
+def _offset(zone: str) -> int:
+    """Seconds east of Greenwich."""
+    found = re.search(r"([+-])(\d\d):?(\d\d)?$", zone)
+    return 0 if found is None else int(found[1] + "1") * 60 * (60 * int(found[2]) + int(found[3] or 0))
+
+
+def _whole(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(seconds=1)
+
+
+def _seconds(word: str, form: str) -> int | None:
     try:
-        found = datetime.strptime(word, form).replace(tzinfo=UTC)
+        found = datetime.strptime(word, form)
     except ValueError:
         return None
-    return str(int(found.timestamp())) if found.strftime(form) == word else None
-
-
-def date_format(words: list[str]) -> str | None:
-    """The format that all of these texts have, if they are dates."""
-    some = [form for form in FORMATS if seconds(words[0], form) is not None]
-    return next((form for form in some if all(seconds(w, form) is not None for w in words)), None)
+    if "%Y" not in form:
+        found = found.replace(year=1970)
+    return _whole(found) if found.strftime(form) == word else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from typing import Any
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,14 +17,39 @@ from darn.data._number import Number
 from darn.errors import InputError, InputTypeError
 
 LIBRARIES = ("pandas", "polars", "arrow")
-# What the texts of a column stand for.
-_FROM_TEXT: dict[str, Any] = {
-    "int": lambda t: round(float(t)),
-    "float": float,
-    "bool": lambda t: t == "true",
-    "date": date.fromisoformat,
-    "time": datetime.fromisoformat,
-    "text": str,
+
+
+def _whole(text: str) -> int:
+    return round(Decimal(text))  # exact, where a float is not
+
+
+def _span(text: str) -> timedelta:
+    return timedelta(microseconds=round(Decimal(text) * 10**6))
+
+
+def _span_text(value: timedelta) -> str:
+    return f"{(Decimal(value // timedelta(microseconds=1)) / 10**6).normalize():f}"
+
+
+class _Tag(NamedTuple):
+    """What the texts of a column stand for."""
+
+    type: type
+    write: Callable[[Any], str]
+    read: Callable[[str], Any]
+
+
+# A type comes before those that it is a kind of: a bool is an int.
+_TAGS = {
+    "bool": _Tag(bool, lambda v: str(v).lower(), lambda t: t == "true"),
+    "int": _Tag(int, str, _whole),
+    "float": _Tag(float, str, float),
+    "decimal": _Tag(Decimal, str, Decimal),
+    "time": _Tag(datetime, lambda v: v.isoformat(" "), datetime.fromisoformat),
+    "date": _Tag(date, date.isoformat, date.fromisoformat),
+    "clock": _Tag(time, time.isoformat, time.fromisoformat),
+    "span": _Tag(timedelta, _span_text, _span),
+    "text": _Tag(str, str, str),
 }
 
 
@@ -32,39 +59,126 @@ class Form:
 
     library: str  # "pandas" | "polars" | "arrow"
     names: tuple[str, ...]
-    tags: tuple[str, ...]  # what each column's texts stand for, a key of `_FROM_TEXT`
+    tags: tuple[str, ...]  # what each column's texts stand for, a key of `_TAGS`
     dtypes: tuple[Any, ...] = ()  # the library's own; () chooses the usual ones
 
     def __post_init__(self):
-        if self.library not in LIBRARIES or len(self.tags) != len(self.names) or not set(self.tags) <= set(_FROM_TEXT):
+        if self.library not in LIBRARIES or len(self.tags) != len(self.names) or not set(self.tags) <= set(_TAGS):
             raise InputError("a model file says that its table was a frame of no known kind: save the model again")
+
+    def within(self, library: str) -> Form:
+        """The form in another library."""
+        return self if self.library == library else Form(library, self.names, self.tags)
 
     def frame(self, cells: np.ndarray) -> Any:
         """The texts (N, columns) as a frame of these types; '' is a missing value."""
-        read = [_FROM_TEXT[tag] for tag in self.tags]
-        try:
-            columns = [[read[j](t) if t else None for t in cells[:, j].tolist()] for j in range(len(self.names))]
-        except (ValueError, OverflowError) as e:
-            raise InputError(f"a column's values are not of the type that the frame had: {e}") from e
-        dtypes = self.dtypes or (None,) * len(columns)
+        dtypes = self.dtypes or (None,) * len(self.names)
+        columns = [self._column(j, cells[:, j].tolist(), dtype) for j, dtype in enumerate(dtypes)]
         if self.library == "pandas":
             import pandas
 
-            made = {n: _series(pandas.Series, c, t) for n, c, t in zip(self.names, columns, dtypes)}
-            return pandas.DataFrame(made, columns=list(self.names))
+            return pandas.DataFrame(dict(zip(self.names, columns)), columns=list(self.names))
         if self.library == "polars":
             import polars
 
-            return polars.DataFrame([polars.Series(n, c, dtype=t) for n, c, t in zip(self.names, columns, dtypes)])
+            return polars.DataFrame(columns)
         import pyarrow  # pyright: ignore[reportMissingImports]
 
-        return pyarrow.table([pyarrow.array(c, type=t) for c, t in zip(columns, dtypes)], names=list(self.names))
+        return pyarrow.table(columns, names=list(self.names))
+
+    def filled(self, X: Any, cells: np.ndarray, holes: np.ndarray, usual: Form) -> Any:
+        """A frame of this form with some cells replaced; all others are not even converted.
+
+        Args:
+            X: the frame.
+            cells: (N, columns) of texts.
+            holes: (N, columns), True for the cells to be replaced by their texts.
+            usual: the form of columns without any value of their own.
+        """
+        out = X.copy() if self.library == "pandas" else X
+        for j in np.flatnonzero(holes.any(axis=0)).tolist():
+            name, dtype, form, at = self.names[j], self.dtypes[j], self, j
+            if holes[:, j].all() and name in usual.names:
+                form, at = usual, usual.names.index(name)
+                dtype = usual.dtypes[at] if usual.dtypes and usual.library == self.library else None
+            texts = np.where(holes[:, j], cells[:, j], "")
+            try:
+                new = form.within(self.library)._column(at, texts.tolist(), dtype)
+                out = _PUT[self.library](out, j, new, holes[:, j])
+            except Exception as e:  # of many kinds
+                said = " ".join(str(e).split())[:200]
+                raise InputError(f"column {name!r} of the frame, {self.dtypes[j]}, cannot be filled in: {said}") from e
+        return out
+
+    def _column(self, j: int, texts: list[str], dtype: Any) -> Any:
+        """A column of the library."""
+        read, least, most = _TAGS[self.tags[j]].read, *_limits(dtype)
+        try:
+            values = [read(t) if t else None for t in texts]
+        except (ValueError, ArithmeticError) as e:
+            raise InputError(f"values of column {self.names[j]!r} are not of the type that the frame had") from e
+        if most is not None:  # a sample may lie beyond all training rows, but not beyond the type
+            values = [None if v is None else min(max(v, least), most) for v in values]
+        if self.library == "pandas":
+            import pandas
+
+            # A column of whole numbers that was set aside has no values, which its type may not allow.
+            cannot = None in values and isinstance(dtype, np.dtype) and dtype.kind in "iub"
+            return pandas.Series(values, dtype=object if cannot else dtype)
+        if self.library == "polars":
+            import polars
+
+            if zone := getattr(dtype, "time_zone", None):
+                utc = polars.Series(self.names[j], values, dtype=polars.Datetime(dtype.time_unit, "UTC"))
+                return utc.dt.convert_time_zone(zone)
+            return polars.Series(self.names[j], values, dtype=dtype)
+        import pyarrow  # pyright: ignore[reportMissingImports]
+
+        return pyarrow.array(values, type=dtype)
 
 
-def _series(make: Any, values: list, dtype: Any) -> Any:
-    # A column of whole numbers that was set aside has no values, which its type may not allow.
-    cannot = None in values and isinstance(dtype, np.dtype) and dtype.kind in "iub"
-    return make(values, dtype=object if cannot else dtype)
+def _limits(dtype: Any) -> tuple[Any, Any]:
+    """The least and the greatest value of a type of whole numbers or decimals; None of any other."""
+    if whole := re.fullmatch(r"(u?)int(8|16|32|64)", str(dtype).lower()):
+        bits = int(whole[2])
+        return (0, 2**bits - 1) if whole[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if "decimal" in str(dtype).lower() and getattr(dtype, "precision", None):
+        most = Decimal(10**dtype.precision - 1).scaleb(-dtype.scale)
+        return -most, most
+    return None, None
+
+
+def _put_pandas(frame: Any, j: int, new: Any, holes: np.ndarray) -> Any:
+    old = frame.iloc[:, j]
+    if holes.all():
+        kept = new.set_axis(frame.index)
+    else:
+        rows = np.flatnonzero(holes)
+        kept, values = old.copy(), new.iloc[rows]
+        if hasattr(old, "cat") and (more := [v for v in values.unique() if v not in old.cat.categories]):
+            kept = kept.cat.add_categories(more)
+        kept.iloc[rows] = values.array
+    frame.isetitem(j, kept)
+    return frame
+
+
+def _put_polars(frame: Any, j: int, new: Any, holes: np.ndarray) -> Any:
+    import polars
+
+    old = frame.to_series(j)
+    kept = new if holes.all() else new.zip_with(polars.Series(holes), old)
+    return frame.with_columns(kept.alias(old.name))
+
+
+def _put_arrow(frame: Any, j: int, new: Any, holes: np.ndarray) -> Any:
+    import pyarrow  # pyright: ignore[reportMissingImports]
+    from pyarrow import compute  # pyright: ignore[reportMissingImports]
+
+    kept = new if holes.all() else compute.if_else(pyarrow.array(holes), new, frame.column(j))
+    return frame.set_column(j, frame.schema.field(j).with_type(kept.type), kept)
+
+
+_PUT = {"pandas": _put_pandas, "polars": _put_polars, "arrow": _put_arrow}
 
 
 def read_frame(X: Any) -> tuple[Form, np.ndarray]:
@@ -80,36 +194,59 @@ def read_frame(X: Any) -> tuple[Form, np.ndarray]:
         series = [X.iloc[:, j] if library == "pandas" else X.to_series(j) for j in range(X.shape[1])]
         columns = [s.tolist() if library == "pandas" else s.to_list() for s in series]
         dtypes = tuple(X.dtypes)
-    if not all(isinstance(n, str) for n in names) or len(set(names)) < len(names):
-        raise InputError("the columns of the frame must have different names, which are texts")
+    strange = [n for n in names if not isinstance(n, str)]
+    twice = [n for n in dict.fromkeys(names) if names.count(n) > 1]
+    if strange or twice:
+        said = ", ".join(map(repr, (strange or twice)[:8]))
+        raise InputError(
+            "the columns of the frame must have different names, which are texts, but "
+            + (f"{said} {'is not a text' if len(strange) == 1 else 'are not texts'}" if strange else f"{said} is twice")
+        )
     cells = np.empty(X.shape, object)
+    tags = []
     for j, (column, dtype) in enumerate(zip(columns, dtypes)):
-        # As Python floats, numbers of single precision would have digits that mean nothing.
-        single = str(dtype).lower() in ("float32", "float16", "float", "halffloat")
-        cells[:, j] = [str(np.float32(t)) if single and t else t for t in map(_text, column)]
-    tags = tuple(_tag(column) for column in columns)
-    return Form(library, tuple(names), tags, dtypes), cells
+        values = [_plain(v) for v in column]
+        tags.append(_tag(values))
+        write = _writer(tags[-1], values, str(dtype))
+        cells[:, j] = ["" if v is None else write(v) for v in values]
+    return Form(library, tuple(names), tuple(tags), dtypes), cells
+
+
+def _plain(value: Any) -> Any:
+    """A cell as one of Python's own types; None for a missing value."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, np.generic):
+        single = value.dtype.kind == "f" and value.dtype.itemsize < 8
+        value = float(str(value)) if single else value.item()
+    gone = (isinstance(value, float) and math.isnan(value)) or (isinstance(value, Decimal) and value.is_nan())
+    return None if gone or value == "" else value
 
 
 def _tag(values: Sequence[Any]) -> str:
     """What all values of a column are, apart from missing ones."""
-    kinds = {type(v) for v in values if _text(v)}
-    for tag, kind in (("bool", bool), ("int", int), ("float", float), ("time", datetime), ("date", date)):
+    kinds = {type(v) for v in values if v is not None}
+    for tag, (kind, *_) in _TAGS.items():
         if kinds and all(issubclass(k, kind) for k in kinds):
             return tag
-    return "float" if kinds == {int, float} else "text"
+    return {frozenset((int, float)): "float", frozenset((int, Decimal)): "decimal"}.get(frozenset(kinds), "text")
+
+
+def _writer(tag: str, values: Sequence[Any], dtype: str) -> Callable[[Any], str]:
+    """From the values of a column to texts, all of one format."""
+    if tag == "time" and any(v is not None and v.microsecond for v in values):
+        return lambda v: v.isoformat(" ", timespec="microseconds")
+    # As Python floats, numbers of single precision would have digits that mean nothing.
+    if tag == "float" and dtype.lower() in ("float32", "float16", "float", "halffloat"):
+        return lambda v: str(np.float32(v))
+    if tag == "float":
+        return lambda v: str(float(v))  # some may be whole
+    return _TAGS[tag].write if tag != "text" else _text
 
 
 def _text(value: Any) -> str:
-    if (
-        value is None
-        or type(value).__name__ in ("NAType", "NaTType")
-        or (isinstance(value, float) and math.isnan(value))
-    ):
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value if isinstance(value, str) else value.isoformat(" ") if isinstance(value, datetime) else str(value)
+    """A cell of a column of several types."""
+    return next((t.write(value) for t in _TAGS.values() if isinstance(value, t.type)), None) or str(value)
 
 
 def usual_tag(column: AbstractColumn) -> str:

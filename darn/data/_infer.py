@@ -5,23 +5,25 @@ from __future__ import annotations
 import calendar
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from darn.data._amount import Amount, amount, amount_form
 from darn.data._column import ONE_HOT, AbstractColumn, Aside, Category, fitting_code
 from darn.data._date import Date, date_format, seconds
 from darn.data._labels import column_index, numbers_first, plain
 from darn.data._limits import check_names
-from darn.data._number import fit_number, is_number, lattice
+from darn.data._number import Number, fit_number, is_number, lattice
 from darn.data._schema import Schema, stripped
 from darn.errors import DarnError
 
 KINDS = ("auto", "category", "ordered", "number", "boolean", "date", "id")
 FEW = 20  # a column with at most this many different numbers or dates is an ordered category
 MOST = 20_000  # different texts of a category; a column with more is set aside
-CELLS = 32  # of a column of numbers, at most
+CELLS = 32  # of a column of numbers, at most, to find where its density varies
+FINE = 128  # cells of a column of numbers, about and at most: other columns know it no more finely
 UNITS = 2000  # of a table, beyond which fewer columns are one-hot
 BOOLEAN = ({"0", "1"}, {"false", "true"}, {"no", "yes"}, {"n", "y"}, {"f", "t"}, {"off", "on"})
 SCALES = (
@@ -63,10 +65,16 @@ def infer(
         if kind not in KINDS:
             raise DarnError(f"column {name!r} cannot be {kind!r}: choose one of {', '.join(KINDS)}.")
         asked[index(name, "column")] = kind
-    columns = []
+    columns, wrong = [], []
     for i, name in enumerate(names):
         words = stripped(cells[:, i])
-        columns.append(_Found(name, words, words if fit is None else words[fit], what).column(asked.get(i, "auto")))
+        try:
+            columns.append(_Found(name, words, words if fit is None else words[fit]).column(asked.get(i, "auto")))
+        except _UnfitError as e:
+            wrong.append(str(e))
+    if wrong:
+        more = f"; and {len(wrong) - 8} more columns" if len(wrong) > 8 else ""
+        raise DarnError(f"{what} does not fit what its columns are said to be: {'; '.join(wrong[:8])}{more}.")
     if not any(c.size for c in columns):
         raise DarnError(f"{what} has no column that varies, apart from those set aside: nothing is left to model.")
     return Schema(_narrowed(columns))
@@ -81,11 +89,15 @@ def _narrowed(columns: Sequence[AbstractColumn]) -> tuple[AbstractColumn, ...]:
     return tuple(columns)
 
 
+class _UnfitError(Exception):
+    """A column is not what it is said to be; the message says why, as a part of a sentence."""
+
+
 class _Found:
     """The texts of one column."""
 
-    def __init__(self, name: str, words: np.ndarray, train: np.ndarray, what: str):
-        self.name, self.train, self.what, self.rows = name, train, what, len(words)
+    def __init__(self, name: str, words: np.ndarray, train: np.ndarray):
+        self.name, self.words, self.train, self.rows = name, words, train, len(words)
         self.count = Counter(words.tolist())
         self.optional = self.count.pop("", 0) > 0
         self.known = sorted(self.count, key=numbers_first)
@@ -114,14 +126,42 @@ class _Found:
                 return "id", "counts the rows"
             return "number", f"{n:,} different numbers"
         if not digits and (form := date_format(known)):
-            return ("date" if n > FEW else "ordered"), f"dates as {form}"
+            return ("date" if n > FEW else "ordered"), f"dates as {form.described}{self._other_zones(form.zone)}"
+        if not digits and amount_form(known):
+            return ("number" if n > FEW else "ordered"), f"{n:,} different amounts"
         if _scale(known) is not None:
             return "ordered", "a known scale"
+        almost = "" if digits else self._almost()
         if n > FEW and n > 0.5 * self.rows:
-            return "id", f"{n:,} different texts in {self.rows:,} rows"
+            return "id", f"{n:,} different texts in {self.rows:,} rows{almost}"
         if n > MOST:
-            return "id", f"{n:,} different texts"
-        return "category", f"{n:,} different text{'s' * (n != 1)}"
+            return "id", f"{n:,} different texts{almost}"
+        return "category", f"{n:,} different text{'s' * (n != 1)}{almost}"
+
+    def _other_zones(self, zone: str) -> str:
+        others = sum(not w.endswith(zone) for w in self.known)
+        return f", {others:,} of them in other time zones" if others else ""
+
+    def _almost(self) -> str:
+        """The texts but for which the column would be one of numbers or dates, if they are few."""
+        known, some = self.known, self.known[: 1 + len(self.known) // 20] + self.known[len(self.known) // 2 :][:1]
+        forms: list[tuple[str, Callable[[str], object]]] = [("numbers", is_number)]
+        for word in some[:20]:
+            if date := date_format([word]):
+                forms.append((f"dates as {date.described}", lambda w, date=date: seconds(w, date)))
+            elif form := amount_form([word]):
+                forms.append((f"amounts like {word!r}", lambda w, form=form: amount(w, form)))
+        for what, fits in dict(forms).items():
+            others = [w for w in known if not fits(w)]
+            if len(others) <= max(1, len(known) // 20) < len(known) // 4:
+                return f", as all but {self.where(others)} are {what}"
+        return ""
+
+    def where(self, words: Sequence[str]) -> str:
+        """Some texts with the first row that has each."""
+        first = {w: int(np.flatnonzero(self.words == w)[0]) + 1 for w in words[:5]}
+        more = f" and {len(words) - 5:,} more" if len(words) > 5 else ""
+        return ", ".join(f"{w[:40]!r} in row {i:,}" for w, i in first.items()) + more
 
     # ---------------------------------------------------------------- one method a kind
 
@@ -136,14 +176,17 @@ class _Found:
         values = _scale(self.known) or self.known
         if values and (form := date_format(list(values))):
             values = sorted(values, key=lambda w: float(seconds(w, form) or 0))
+        elif values and (written := amount_form(list(values))):
+            values = sorted(values, key=lambda w: float(amount(w, written) or 0))
         return self._category(why, "ordered category", values)
 
     def _boolean(self, why: str) -> AbstractColumn:
         values = self._bits() or self.known
         if len(values) > 2:
-            raise DarnError(
-                f"{self.what} has {len(values)} different values in column {self.name!r}, which is said to be boolean: "
-                "make it a category."
+            some = ", ".join(repr(v[:40]) for v in values[:3])
+            raise _UnfitError(
+                f"column {self.name!r} has {len(values)} different values, such as {some}, so it is not boolean: make "
+                "it a category"
             )
         return self._category(why, "boolean", values)
 
@@ -151,10 +194,10 @@ class _Found:
         """A column that must be 0 and 1, in any writing."""
         strange = [w for w in self.known if plain(w) not in ("0", "1")]
         if strange or self.optional:
-            said = f"the value {strange[0]!r}" if strange else "a missing value"
-            raise DarnError(
-                f"{self.what} has {said} in column {self.name!r}, not 0 or 1: add it to the categorical columns, or "
-                "give categorical = 'auto'."
+            where = self.where(strange[:1] or [""]).replace("''", "a missing value")
+            raise _UnfitError(
+                f"column {self.name!r} has {where}, not 0 or 1: add it to the categorical columns, or give "
+                "categorical = 'auto'"
             )
         return self._category("not among the categorical columns", "boolean", self._bits() or ("0", "1"))
 
@@ -167,25 +210,32 @@ class _Found:
 
     def _number(self, why: str) -> AbstractColumn:
         strange = [w for w in self.known if not is_number(w)]
+        if form := amount_form(self.known) if strange else None:
+            number = self._numbers(lambda w: amount(w, form), why)
+            return Amount(self.name, why, self.optional, number.one_hot, number, *form)
         if strange or not self.known:
-            shown = ", ".join(map(repr, strange[:5])) or "only missing values"
-            raise DarnError(f"{self.what} has {shown} in column {self.name!r}, where numbers are expected: correct it.")
-        train = self.train[self.train != ""]
-        train = train if len(train) else np.array(self.known, object)
-        return fit_number(self.name, why, train, self.optional, cells(len(train)), lattice(self.known))
+            said = f"has {self.where(strange) if strange else 'only missing values'}, where numbers are expected"
+            if almost := self._almost():
+                said = f"is not of numbers{almost}"
+            raise _UnfitError(f"column {self.name!r} {said}: correct it")
+        return self._numbers(lambda w: w, why)
+
+    def _numbers(self, number: Callable[[str], str | None], why: str) -> Number:
+        """The numbers that the texts spell."""
+        once = {w: number(w) or "" for w in self.known}
+        words = self.train[self.train != ""].tolist() or self.known  # the training rows may have missing values only
+        train = np.array([once[w] for w in words], object)
+        form, rows = lattice(list(once.values())), len(train)
+        return fit_number(self.name, why, train, self.optional, cells(rows), fine=fine(rows), form=form)
 
     def _date(self, why: str) -> AbstractColumn:
         form = date_format(self.known) if self.known else None
         if form is None:
-            raise DarnError(
-                f"{self.what} has no date in column {self.name!r} in one of the known formats, such as 2014-01-31: "
-                "write all its cells in one of them."
-            )
-        words = self.train[self.train != ""]
-        words = words if len(words) else np.array(self.known, object)
-        numbers = np.array([seconds(w, form) for w in words.tolist()], object)
-        found = fit_number(self.name, why, numbers, self.optional, cells(len(numbers)))
-        return Date(self.name, why, self.optional, found.one_hot, form, found)
+            said = self._almost() or f"; it has {self.where(self.known[:2]) if self.known else 'only missing values'}"
+            known = "in one of the known formats, such as 2014-01-31"
+            raise _UnfitError(f"column {self.name!r} is not of dates {known}{said}: write all its cells in one of them")
+        found = self._numbers(lambda w: seconds(w, form), why)
+        return Date(self.name, why, self.optional, found.one_hot, found, *form)
 
     def _id(self, why: str) -> AbstractColumn:
         counted = why == "counts the rows"
@@ -193,8 +243,13 @@ class _Found:
 
 
 def cells(rows: int) -> int:
-    """The number of cells for a column of numbers in this many training rows."""
+    """The number of cells in which the density of a column is estimated from this many training rows."""
     return int(np.clip(rows // 50, 8, CELLS))
+
+
+def fine(rows: int) -> int:
+    """The number of cells of a column of numbers with this many training rows."""
+    return int(np.clip(rows // 3, 8, FINE))
 
 
 def _scale(known: Sequence[str]) -> list[str] | None:

@@ -1,9 +1,10 @@
 """Columns of numbers: a density over all numbers, mixed where some numbers are frequent.
 
-The numbers of a column are multiples of a step, such as 1 or 0.01. They are divided into cells, each with about as many
-training rows as any other; a number that fills a cell has one to itself. The model chooses the cell. A cell is divided
-into pieces where its density varies. Inside a piece, numbers that occur often have their own frequencies, and all
-others the same; beyond the lowest and the highest number the density falls off exponentially.
+The numbers of a column are multiples of a step, such as 1 or 0.01. They are divided into pieces, within which their
+density hardly varies; a number that is frequent enough has one to itself. A piece is cut into cells of equal width, all
+cells with about as many training rows as any other. The model chooses the cell, which is spelled in binary and may
+follow from other numbers (`darn.layers.Numbers`). Inside a cell, numbers that occur often have their own frequencies,
+and all others the same; beyond the lowest and the highest number the density falls off exponentially.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from darn.data._column import AbstractColumn, fitting_code
+from darn.data._column import GRID, AbstractColumn, fitting_code
+from darn.data._draws import RowDraws
 from darn.data._part import allowed_steps, exact_number
 from darn.data._place import FARTHEST, Places
 from darn.data._within import NumberPart
@@ -31,6 +33,7 @@ MOST_COMMON = 2000  # such numbers of a column: the most frequent ones
 DIGITS = 15  # that a float represents exactly
 FINEST = 308  # decimals of a step: 10^308 is a float
 MOST_DIGITS = 400  # after the point, or zeros before it: the smallest float has 324
+_WIDE = Context(prec=2000)  # no number is rounded
 NEVER = 1e-9  # the probability of a number below 0, or above, where all training rows are on the other side
 
 
@@ -62,6 +65,14 @@ class Number(AbstractColumn):
         return len(self.cells)
 
     @property
+    def scale(self):
+        if self.one_hot or self.n < 2:
+            return None
+        below = np.cumsum([0.0, *self.counts])[[*self.cells, len(self.counts)]]
+        u = (below + 0.5) / (below[-1] + 1)
+        return tuple(np.rint((np.log(u) - np.log1p(-u)) * (1 << GRID)).astype(int).tolist())
+
+    @property
     def length(self) -> float:
         """Of a step."""
         return self.step / 10.0**self.decimals
@@ -73,10 +84,21 @@ class Number(AbstractColumn):
     def steps(self, words: np.ndarray) -> np.ndarray:
         """i of each number; NaN of other texts."""
         scale = 10.0**self.decimals
-        once = {
-            w: (float(w) * scale - self.offset) / self.step if is_number(w) else np.nan for w in set(words.tolist())
-        }
+        if abs(self.offset) < 10**DIGITS:
+            step = lambda w: (float(w) * scale - self.offset) / self.step  # noqa: E731
+        else:  # a float does not have all digits of such numbers
+            step = lambda w: float(round(self.place(w) or 0))  # noqa: E731
+        once = {w: step(w) if is_number(w) else np.nan for w in set(words.tolist())}
         return np.clip(np.rint(np.array([once[w] for w in words.tolist()])), -1e300, 1e300)
+
+    def nearest(self, word):
+        """Of an infinite number, or one that is too large: the last one."""
+        try:
+            far = float(word)
+        except ValueError:
+            return None
+        end = self.ends[-1] if far > 0 else self.starts[0]
+        return None if "_" in word or far != far else self.texts(np.array([end]))[0]
 
     def is_sound(self):
         n, places = len(self.starts), [i for i, _ in self.common]
@@ -157,7 +179,7 @@ class Number(AbstractColumn):
         lo, hi = self.texts(np.array([self.starts[0], self.ends[-1]]))
         what = "whole number" if self.decimals <= 0 else "real number"
         alone = sum(".." not in name for name in self.value_names())
-        cells = f"{self.n} cells" + (f", {alone} of them single numbers" if alone else "")
+        cells = f"{self.n} cell{'s' * (self.n != 1)}" + (f", {alone} of them of a single number" if alone else "")
         steps = f" in steps of {self.length:g}" if self.length != 1 else ""
         return f"{what} from {lo} to {hi}{steps}, in {cells}"
 
@@ -215,9 +237,9 @@ class _Pieces:
         found = np.where(i < self.starts[k], below, np.where(i > self.ends[k], beyond, inside))
         return np.log(self.share[k]) + found
 
-    def draw(self, cell: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    def draw(self, cell: np.ndarray, rng: RowDraws) -> np.ndarray:
         """A number of each cell."""
-        place, which, u = rng.random_sample((3, len(cell)))
+        place, which, u = rng.uniform(3)
         k = _weighted(self.rows, self.cells[cell], self.cells[cell + 1], place)
         below, above = self.tails[k].T
         outside = self.outside[k]
@@ -249,17 +271,28 @@ def is_number(word: str) -> bool:
 
 
 def lattice(words: list[str]) -> tuple[int, tuple[int, int]]:
-    """(decimals that the numbers need, fewest and most digits after the point as written)."""
+    """(decimals that the numbers need, fewest and most digits after the point as written).
+
+    All digits are kept if there are at most `DIGITS`, or if the numbers are close to each other and far from 0.
+    """
     exact = [Decimal(w) for w in words]
-    need = max(-v.normalize().as_tuple().exponent for v in exact)  # type: ignore[operator]
-    largest = max(abs(v) for v in exact)
+    need = max(-v.normalize(_WIDE).as_tuple().exponent for v in exact)  # type: ignore[operator]
+    low, high = min(exact), max(exact)
+    largest = max(-low, high)
     room = DIGITS - 1 - (largest.adjusted() if largest else 0)
+    decimals = max(need, 0)
+    nearest = 0 if low <= 0 <= high else min(abs(low), abs(high)).adjusted() + decimals
+    scaled = lambda v: v.scaleb(decimals, _WIDE)  # noqa: E731
+    if nearest >= DIGITS and scaled(_WIDE.subtract(high, low)) < FARTHEST and scaled(largest) < 2**63:
+        room = decimals
     decimals = min(max(need, 0), room, FINEST)
     fewest = min(min(max(-v.as_tuple().exponent, 0) for v in exact), max(room, 0))  # type: ignore[operator]
     return decimals, (fewest, max(fewest, decimals))
 
 
-def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: int, form=None) -> Number:
+def fit_number(
+    name: str, why: str, words: np.ndarray, optional: bool, cells: int, *, fine: int = 0, form=None
+) -> Number:
     """The column of these numbers.
 
     Args:
@@ -267,23 +300,33 @@ def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: in
         why: it is taken for numbers.
         words: of the training rows, without missing values.
         optional: whether there are missing values.
-        cells: about how many.
+        cells: about how many, within which the density varies by pieces.
+        fine: about how many, where a cell is to be a slice of a piece; 0 for cells of whole pieces.
         form: (decimals, digits) as `lattice` gives them, if other rows have other digits.
     """
     distinct, times = np.unique(words.astype(str), return_counts=True)
     decimals, digits = form or lattice(distinct.tolist())
-    k = np.rint(np.array([float(w) for w in distinct.tolist()]) * 10.0**decimals).astype(np.int64)
-    k, where = np.unique(k, return_inverse=True)
+    k, base = np.array([float(w) for w in distinct.tolist()]) * 10.0**decimals, 0
+    if np.abs(k).min() >= 10**DIGITS:
+        exact = [round(Fraction(Decimal(w)) * Fraction(10) ** decimals) for w in distinct.tolist()]
+        base = min(exact)
+        k = np.array([v - base for v in exact])
+    k, where = np.unique(np.rint(k).astype(np.int64), return_inverse=True)
     rows = np.bincount(where.ravel(), weights=times).astype(np.int64)
     step = int(np.gcd.reduce(k - k[0])) or 1
-    offset = int(k[0]) % step
-    i = (k - offset) // step
+    offset = base or int(k[0]) % step
+    i = (k - (0 if base else offset)) // step
     begun = _cell_starts(rows, cells)
     total = np.concatenate([[0], np.cumsum(rows)])
     parts = [_divided(i, total, a, b) for a, b in zip(begun, np.append(begun[1:], len(i)), strict=True)]
     first = np.array([a for part in parts for a in part])
     last = np.append(first[1:], len(i)) - 1
     counts = np.add.reduceat(rows, first)
+    starts, ends, slices = i[first], i[last], counts
+    own = np.searchsorted(first, begun)
+    if fine:
+        starts, ends, slices = _sliced(starts, ends, counts, fine)
+        own = np.arange(len(starts))
     usual = (counts / (i[last] - i[first] + 1))[np.searchsorted(first, np.arange(len(i)), side="right") - 1]
     often = np.flatnonzero((rows >= COMMON) & (rows > usual + SIGMAS * np.sqrt(usual)))
     often = np.sort(often[np.argsort(-rows[often], kind="stable")[:MOST_COMMON]])
@@ -296,15 +339,15 @@ def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: in
         name,
         why,
         optional,
-        fitting_code(len(begun), optional),
+        not fine and fitting_code(len(own), optional),
         decimals,
         offset,
         step,
         digits,
-        tuple(np.searchsorted(first, begun).tolist()),
-        tuple(i[first].tolist()),
-        tuple(i[last].tolist()),
-        tuple(counts.tolist()),
+        tuple(own.tolist()),
+        tuple(starts.tolist()),
+        tuple(ends.tolist()),
+        tuple(slices.tolist()),
         tuple(zip(i[often].tolist(), rows[often].tolist())),
         tails,
     )
@@ -334,6 +377,21 @@ def _cell_starts(rows: np.ndarray, cells: int) -> np.ndarray:
             filled = 0
         filled = np.inf if own else filled + count
     return np.array(starts)
+
+
+def _sliced(starts: np.ndarray, ends: np.ndarray, counts: np.ndarray, fine: int):
+    """Pieces cut into slices of equal width, about `fine` in all: (starts, ends, rows), each of its share of the rows.
+
+    The density is that of the piece, which enough rows have; how often a slice has a number is left to the model.
+    """
+    spans = ends - starts + 1
+    slices = np.clip(np.rint(fine * counts / counts.sum()), 1, spans).astype(np.int64)
+    piece = np.repeat(np.arange(len(starts)), slices)
+    k = np.arange(len(piece)) - np.repeat(np.cumsum(slices) - slices, slices)
+    cut = lambda whole, k: k * whole[piece] // slices[piece]  # noqa: E731
+    first = starts[piece] + cut(spans, k)
+    last = starts[piece] + cut(spans, k + 1) - 1
+    return first, last, np.maximum(cut(counts, k + 1) - cut(counts, k), 1)
 
 
 def _divided(i: np.ndarray, total: np.ndarray, a: int, b: int) -> list[int]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from darn.data._amount import Amount
 from darn.data._column import AbstractColumn, Aside, Category
 from darn.data._date import Date
+from darn.data._draws import RowDraws
 from darn.data._number import Number
 from darn.data._part import MISSING, AbstractPart
 from darn.errors import DarnError, FormatError, printable
@@ -18,7 +21,7 @@ from darn.jsonable import decode, shown
 UNSEEN = ("error", "missing", "nearest")  # what a text that no training row had may count as
 MOST_UNSEEN = 1000  # such texts of a column that are counted
 T, E = TypeVar("T"), TypeVar("E")
-_KINDS: dict[str, type] = {c.kind: c for c in (Category, Number, Date, Aside)}
+_KINDS: dict[str, type] = {c.kind: c for c in (Category, Number, Amount, Date, Aside)}
 
 
 class UnseenError(DarnError):
@@ -80,6 +83,16 @@ class Schema:
     def groups(self) -> tuple:
         """The units as `darn.layers.Groups` takes them."""
         return tuple(c.group for c in self.columns if c.size)
+
+    @property
+    def numbers(self) -> tuple:
+        """The words of bits that spell cells of numbers, as `darn.layers.Numbers` takes them, each with its edges."""
+        found, at = [], 0
+        for c in self.columns:
+            if (edges := c.scale) is not None:
+                found.append(((at + c.optional, c.size - c.optional, at if c.optional else -1), edges))
+            at += c.size
+        return tuple(found)
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -154,18 +167,25 @@ class Schema:
         return out
 
     def decode(
-        self, bits: np.ndarray, seed: int = 0, parts: Mapping[int, AbstractPart] | None = None
+        self,
+        bits: np.ndarray,
+        seed: int = 0,
+        parts: Mapping[int, AbstractPart] | None = None,
+        numbers: np.ndarray | None = None,
     ) -> list[list[str]]:
         """Rows of texts, with the columns `names`; numbers are drawn within their cells.
 
         Args:
             bits: (N, n) of 0 and 1.
-            seed: of the numbers.
+            seed: of the numbers; what is drawn for a row depends on it and the row's own number.
             parts: what a condition allows of some columns, by their index.
+            numbers: (N,) of the rows; counted from 0 on by default.
         """
-        rng = np.random.RandomState(seed)
+        numbers = np.arange(len(bits)) if numbers is None else numbers
         own, each = parts or {}, np.split(bits, np.cumsum(self.sizes)[:-1], axis=1)
-        texts = [c.decode(x, rng, own.get(i)) for i, (c, x) in enumerate(zip(self.columns, each))]
+        texts = [
+            c.decode(x, RowDraws(seed, i, numbers), own.get(i)) for i, (c, x) in enumerate(zip(self.columns, each))
+        ]
         return [list(row) for row in zip(*texts)]
 
     # ---------------------------------------------------------------- files
@@ -237,10 +257,11 @@ def _refusal(what: str, strange: dict[str, list[str]], unseen: str) -> str:
 
 
 def check_unique(names: Sequence[str], what: str) -> None:
-    """Refuses two columns of one name."""
-    if len(set(names)) < len(names):
-        twice = next(n for n in names if list(names).count(n) > 1)
-        raise DarnError(f"{what} has two columns called {twice!r}: rename one.")
+    """Refuses several columns of one name."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        said = ", ".join(repr(name[:40]) for name in twice[:8]) + ", ..." * (len(twice) > 8)
+        raise DarnError(f"{what} has several columns called {said}: give every column a name of its own.")
 
 
 def is_missing(cells: np.ndarray) -> np.ndarray:

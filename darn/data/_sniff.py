@@ -17,6 +17,7 @@ from darn.errors import DarnError
 
 # In this order if several are possible: a comma may be a decimal sign or part of a text, a semicolon rarely.
 DELIMITERS = (";", "\t", ",", "|")
+csv.field_size_limit(LONGEST := 1 << 22)  # characters of a cell; beyond, a quote is probably not closed
 LINES, CHARACTERS = 1000, 1 << 18  # how much of a file is read to detect its delimiter
 
 
@@ -107,7 +108,8 @@ def parse(
             start = first + reader.line_num
     except csv.Error as e:
         open_end = "end of data" in str(e)
-        why, kind = ("a quote is never closed", UnclosedError) if open_end else (str(e), DarnError)
+        long = f"a cell has more than {LONGEST:,} characters" if "field limit" in str(e) else str(e)
+        why, kind = ("a quote is never closed", UnclosedError) if open_end else (long, DarnError)
         raise kind(f"{what}: line {before + start + 1} cannot be read ({why}): correct its quotes.") from None
 
 

@@ -75,8 +75,8 @@ class TextTable:
                     than = "the header has" if self.names else "the first row has"
                     line = self.before + start + 1
                     raise DarnError(
-                        f"{self.what}: line {line} has {len(cells)} values {self.layout.described} but {than} "
-                        f"{self.width}: correct the line, or give the delimiter."
+                        f"{self.what}: line {line} has {len(cells)} value{'s' * (len(cells) != 1)} "
+                        f"{self.layout.described} but {than} {self.width}: correct the line, or give the delimiter."
                     )
                 yield Record(self.before + start + 1, cells, "".join(self.lines[above:stop]))
                 above = stop
@@ -315,8 +315,21 @@ def _undecodable(path: Path) -> int:
 
 
 def _check_text(start: bytes, path: Path, what: str) -> None:
-    if b"\0" in start:
-        raise DarnError(f"{what} is not text, although its name ends in {path.suffix}: correct the file's suffix.")
+    if b"\0" not in start:
+        return
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _in_pairs(start):
+        raise DarnError(f"{what} is UTF-16 text: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`.")
+    raise DarnError(f"{what} is not text, although its name ends in {path.suffix}: correct the file's suffix.")
+
+
+def _in_pairs(start: bytes) -> bool:
+    """Whether every other byte is zero, as in UTF-16 without a byte-order mark."""
+    return any(other.count(0) > 0.9 * len(other) and 0 not in own for own, other in _halves(start))
+
+
+def _halves(start: bytes) -> list[tuple[bytes, bytes]]:
+    even, odd = start[::2], start[1::2]
+    return [(even, odd), (odd, even)]
 
 
 def _not_utf8(what: str, at: int) -> str:

@@ -134,7 +134,15 @@ class TableDARN(DensityMixin, BaseEstimator):
         return likelihood.row_by_row(self.model_, rows.bits, **how).astype(np.float64) + rows.log_density
 
     def score(self, X, y=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The mean log-probability of the rows, in nats."""
+        """The mean log-probability of the rows, in nats.
+
+        Args:
+            X: a frame with the columns of the training rows, in any order.
+            y: ignored.
+
+        Returns:
+            The mean.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def sample(self, n_samples=1, random_state=None, *, given=None, return_info=False):
@@ -192,7 +200,8 @@ class TableDARN(DensityMixin, BaseEstimator):
             random_state: as for the class.
 
         Returns:
-            The frame with its missing values filled in, except those of columns that are not modelled.
+            A frame of the same types (and index) with the missing values of modelled columns filled in; all other cells
+            are the same objects as before.
         """
         check_is_fitted(self)
         form, cells = data.read_frame(X)
@@ -200,18 +209,22 @@ class TableDARN(DensityMixin, BaseEstimator):
         gone = data.is_missing(cells) & np.isin(form.names, self.schema_.modelled)[None]
         holed = np.flatnonzero(gone.any(axis=1))
         if not len(holed):
-            return X
+            return X.copy() if form.library == "pandas" else X
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         found = completion.complete(
             self.model_, rows.bits[holed], rows.unknown[holed], seed=seed, n_samples=self.n_samples or 100
         )
         drawn = np.array(self.schema_.decode(found.x[:, 0], seed), object)
         place = [self.schema_.names.index(n) if n in self.schema_.names else 0 for n in form.names]
-        cells[holed] = np.where(gone[holed], drawn[:, place], cells[holed])
-        return form.frame(cells)
+        cells[holed] = drawn[:, place]
+        return form.filled(X, cells, gone, self.form_)
 
     def save(self, path) -> None:
-        """Writes a model file, which the command line can also use, as in `darn sample FILE -n 10 --csv`."""
+        """Writes a model file, which the command line can also use, as in `darn sample FILE -n 10 --csv`.
+
+        Args:
+            path: the file.
+        """
         check_is_fitted(self)
         about = {"name": "", "n": self.model_.n_x, "columns": self.schema_.units, "table": self.schema_.to_json()}
         params = {k: v for k, v in self.get_params().items() if k != "random_state"}

@@ -23,6 +23,7 @@ from darn.nn import REGISTRY
 
 TYPES = ("float32", "bool", "int8", "int16", "int32", "uint8", "uint16", "uint32")  # of arrays
 MAX_STRUCTURE = 4 << 20  # characters of JSON
+MOST_WEIGHT = 1e15  # of any array, either sign
 MAX_DEPTH = 32  # modules inside modules
 
 
@@ -193,6 +194,8 @@ def _checked(name: str, a: np.ndarray, declared: Declared) -> np.ndarray:
         a = a.astype(np.float32)
         if not np.isfinite(a).all():
             raise FormatError(f"the array {name} has values that are not finite")
+        if np.abs(a).max(initial=0) > MOST_WEIGHT:
+            raise FormatError(f"the array {name} has values beyond {MOST_WEIGHT:g}, whose products are not finite")
     elif a.dtype.name != declared.dtype:
         raise FormatError(f"the array {name} is of {a.dtype.name}, not {declared.dtype}")
     return a

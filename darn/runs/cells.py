@@ -115,7 +115,9 @@ class _Middle(AbstractPart):
     def draw(self, values, rng):
         for v in set(values.tolist()) - self._texts.keys():
             text = self._part.quantile(np.eye(self.column.n)[v], 0.5)
-            self._texts[v] = self.column.draw(np.array([v]), rng)[0] if text is None else text
+            self._texts[v] = (
+                self.column.draw(np.array([v]), rng.take(np.flatnonzero(values == v)[:1]))[0] if text is None else text
+            )
         return [self._texts[v] for v in values.tolist()]
 
     def allows(self, words):
@@ -144,8 +146,8 @@ def probabilities(
     for k, c in enumerate(schema.columns):
         units = slice(start, start + c.size)
         start += c.size
-        rows = np.flatnonzero(part.mask[:, units].any(axis=1))
-        if not len(rows):
+        rows = np.flatnonzero(_gone(part, c.name, units))
+        if not len(rows) or c.name not in schema.modelled:
             continue
         means, names = (within.get(k) or c.part(())).means(), [*c.value_names(), ""]
         for i in rows.tolist():
@@ -155,3 +157,10 @@ def probabilities(
             for v in np.argsort(-count, kind="stable").tolist():
                 if count[v]:
                     yield [str(first + i), c.name, names[v], f"{count[v]:.6g}", mean]
+
+
+def _gone(part: Holes, name: str, units: slice) -> np.ndarray:
+    """In which rows a column's cell is missing; a column of one value has no units."""
+    if units.start < units.stop or part.table is None or part.cells is None or name not in part.table.names:
+        return np.asarray(part.mask[:, units].any(axis=1))
+    return np.asarray(part.cells[:, part.table.names.index(name)])

@@ -1,0 +1,108 @@
+"""Columns of amounts: numbers with a currency or a percent sign, with separated thousands, or with a decimal comma."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+from darn.data._number import is_number
+from darn.data._spelled import AbstractSpelled
+
+_CURRENCY = r"(?:[A-Z]{0,3}[$\u00a3\u00a5\u20a0-\u20cf]|EUR|USD|GBP|CHF|JPY)"
+BEFORE = rf"(?:{_CURRENCY}[ \u00a0]?)?"
+AFTER = rf"(?:[ \u00a0]?(?:[%\u2030]|{_CURRENCY}))?"
+# (between thousands, decimal sign): the first that fits all texts of a column
+WAYS = (
+    ("", "."),
+    *((g, ".") for g in ", '_\u00a0\u202f"),
+    (".", ","),
+    *((g, ",") for g in " '\u00a0\u202f"),
+    ("", ","),
+)
+
+
+class AmountForm(NamedTuple):
+    """The writing of amounts."""
+
+    before: str  # a text before the digits, after the sign
+    after: str
+    between: str  # between thousands; "" for nothing
+    point: str
+
+
+@lru_cache
+def _pattern(form: AmountForm) -> re.Pattern[str]:
+    """Of an amount; the groups are the digits before the decimal sign, and those after it."""
+    before, after, between, point = map(re.escape, form)
+    whole = r"0|[1-9]\d*" + (rf"|[1-9]\d{{0,2}}(?:{between}\d{{3}})+" if between else "")
+    return re.compile(rf"(?:[+-]?{before}|{before}[+-]?)({whole})(?:{point}(\d+))?{after}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Amount(AbstractSpelled):
+    """A number as people write it: $1,234.50, 12 %, 3,5."""
+
+    before: str
+    after: str
+    between: str
+    point: str
+
+    kind: ClassVar[str] = "amount"
+
+    @property
+    def form(self) -> AmountForm:
+        return AmountForm(self.before, self.after, self.between, self.point)
+
+    def number_of(self, word):
+        return amount(word, self.form)
+
+    def place(self, word):
+        found = super().place(word)
+        return self.number.place(word) if found is None and is_number(word) else found
+
+    def means(self, part):
+        return part.means()
+
+    def spelled(self, number):
+        sign, digits = ("-", number[1:]) if number.startswith("-") else ("", number)
+        whole, _, part = digits.partition(".")
+        if self.between:
+            whole = f"{int(whole):,}".replace(",", self.between)
+        return f"{sign}{self.before}{whole}{self.point * bool(part)}{part}{self.after}"
+
+    def describe(self):
+        low, high = self.ends()
+        return f"{self.number.describe()}; written {low} to {high}"
+
+    def is_sound(self):
+        return (
+            re.fullmatch(BEFORE, self.before) is not None
+            and re.fullmatch(AFTER, self.after) is not None
+            and (self.between, self.point) in WAYS
+            and self.number.is_sound()
+        )
+
+
+def amount(word: str, form: AmountForm) -> str | None:
+    """The number that a text in this writing spells; None of other texts."""
+    found = _pattern(form).fullmatch(word)
+    if found is None:
+        return None
+    sign = "-" if "-" in word[: found.start(1)] else ""
+    whole = found[1].replace(form.between, "") if form.between else found[1]
+    return f"{sign}{whole}" + (f".{found[2]}" if found[2] else "")
+
+
+def amount_form(words: Sequence[str]) -> AmountForm | None:
+    """The writing that all of these texts have, if they are amounts but not plain numbers."""
+    found = re.fullmatch(rf"[+-]?({BEFORE})[+-]?\d[\d.,' _\u00a0\u202f]*?({AFTER})", words[0])
+    if found is None:
+        return None
+    for between, point in WAYS:
+        form = AmountForm(found[1], found[2], between, point)
+        if any((form.before, form.after, between, point != ".")) and all(amount(w, form) is not None for w in words):
+            return form
+    return None
