@@ -1,8 +1,10 @@
 """A model as a function of batches: the numbers of the command line, in any division and on any worker."""
 
+import json
 import os
 import pickle
 import signal
+import time
 from pathlib import Path
 
 import jax
@@ -14,6 +16,7 @@ import pytest
 import darn
 from darn.cli import main
 from darn.cluster import _worker
+from darn.runs import sweep
 
 ROWS = 700
 NAMES = [f"c{j}" for j in range(12)]
@@ -296,3 +299,78 @@ def test_dask_samples(place, tmp_path, dask_cluster, killed):
     assert (tmp_path / "died").exists() == killed
     found = found.sort_values("id", ignore_index=True)
     pd.testing.assert_frame_equal(found, draw(numbers), check_dtype=False)
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+def sweep_words(place, out, *more):
+    words = ["sweep", place / "bits.csv", "--grid", "lr=1e-3,3e-4", "n_h=2,3", "--n_d", 4, "--epochs", 2, "--out", out]
+    return [*map(str, words), "--quiet", *more]
+
+
+def weights_of(out):
+    return [Path(out, "models", f"{i:03}.safetensors") for i in range(4)]
+
+
+@quiet
+def test_ray_trains_a_sweep(place, tmp_path, ray_cluster):
+    assert main(sweep_words(place, tmp_path / "one")) == 0
+    assert main(sweep_words(place, tmp_path / "ray", "--ray")) == 0
+    for a, b in zip(weights_of(tmp_path / "one"), weights_of(tmp_path / "ray")):
+        a, b = (jax.tree.leaves(darn.load(path).model) for path in (a, b))
+        for v, w in zip(a, b, strict=True):
+            np.testing.assert_array_equal(v, w)
+    read = lambda out: json.loads(Path(out, "sweep.json").read_text())  # noqa: E731
+    assert read(tmp_path / "one")["best"] == read(tmp_path / "ray")["best"]
+
+
+@quiet
+def test_a_lost_worker_costs_time_only(place, tmp_path, ray_cluster):
+    """The worker of the first job to start is killed once."""
+    jobs = []
+    assert main(sweep_words(place, tmp_path / "one")) == 0
+    whole = [darn.load(path).model for path in weights_of(tmp_path / "one")]
+
+    def spread(given, splits):
+        jobs.extend(given)
+        train = Dies(lambda job: sweep.train_job(job, splits), tmp_path / "died")
+        work = ray_cluster.remote(max_retries=2)(lambda job: train(job))
+        yield from map(ray_cluster.get, [work.remote(job) for job in given])
+
+    record = json.loads((tmp_path / "one" / "sweep.json").read_text())
+    recipe, grid = darn.Recipe.from_json(record["recipe"]), {"lr": (1e-3, 3e-4), "n_h": ((2,), (3,))}
+    sweep.run(recipe, grid, tmp_path / "ray", spread=spread)
+    assert len(jobs) == 4
+    assert (tmp_path / "died").exists()
+    for a, path in zip(whole, weights_of(tmp_path / "ray")):
+        for v, w in zip(jax.tree.leaves(a), jax.tree.leaves(darn.load(path).model), strict=True):
+            np.testing.assert_array_equal(v, w)
+
+
+def test_jobs_train_the_models_of_a_sweep(place, tmp_path):
+    """Without Ray: jobs one by one, two of them, then the rest after an interruption."""
+    assert main(sweep_words(place, tmp_path / "one")) == 0
+    record = json.loads((tmp_path / "one" / "sweep.json").read_text())
+    recipe, grid = darn.Recipe.from_json(record["recipe"]), {"lr": (1e-3, 3e-4), "n_h": ((2,), (3,))}
+    few = lambda jobs, splits: (pickle.loads(pickle.dumps(sweep.train_job(j, splits))) for j in jobs[:2])  # noqa: E731
+    assert sweep.run(recipe, grid, tmp_path / "two", spread=few)["interrupted"]
+    found = sweep.run(recipe, grid, tmp_path / "two", spread=few, resume=True)
+    assert not found["interrupted"]
+    assert found["best"] == record["best"]
+    for a, b in zip(weights_of(tmp_path / "one"), weights_of(tmp_path / "two")):
+        a, b = (jax.tree.leaves(darn.load(path).model) for path in (a, b))
+        for v, w in zip(a, b, strict=True):
+            np.testing.assert_array_equal(v, w)
+
+
+def test_what_is_wrong_with_a_cluster_is_said(place, tmp_path, capsys):
+    for address in ("nowhere", "127.0.0.1:1", "127.0.0.1:99999999999999999999"):
+        began = time.monotonic()
+        status = main(sweep_words(place, tmp_path / "x", "--ray", address))
+        said = capsys.readouterr().err
+        assert status == 2
+        assert said.count("\n") == 1
+        assert "HOST:PORT" in said or "no Ray cluster" in said or "extra `cluster`" in said
+        assert time.monotonic() - began < 60
+        assert not (tmp_path / "x").exists()

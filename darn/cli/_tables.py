@@ -22,6 +22,7 @@ def sweep(args) -> int:
     use_device(args)
     from tqdm import tqdm
 
+    from darn import cluster
     from darn.runs import sweep
 
     with tqdm(bar_format="{elapsed} {desc}", disable=True if args.quiet else None, dynamic_ncols=True) as bar:
@@ -34,6 +35,7 @@ def sweep(args) -> int:
             programs=args.programs,
             width=args.width,
             progress=bar.set_description_str,
+            spread=None if args.ray is None else cluster.spread(None if args.ray == "here" else args.ray),
         )
     say(
         args,
@@ -229,6 +231,14 @@ def register(add: Commands) -> None:
     )
     p.add_argument("--out", help="the sweep's folder (default: runs/sweep-NAME)")
     p.add_argument("--resume", action="store_true", help="continue an interrupted sweep")
+    p.add_argument(
+        "--ray",
+        nargs="?",
+        const="here",
+        metavar="ADDRESS",
+        help="train on the workers of a Ray cluster: HOST:PORT of its head, or auto; without an address, on this "
+        "machine's cores or GPUs; needs the extra `cluster`",
+    )
     p.add_argument("--tiny", action="store_true", help="shrink the recipe to a size that runs in seconds")
     p.add_argument("--quiet", action="store_true", help="no progress line")
     p.add_argument(

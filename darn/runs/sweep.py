@@ -7,7 +7,7 @@ its history), a checkpoint while it runs, and at the end best/, a run like any o
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from darn import data
 from darn.config import Architecture, Training
 from darn.devices import Devices, using
 from darn.errors import DarnError, FormatError
-from darn.files import atomic, locked, read_bytes
+from darn.files import atomic, read_bytes
 from darn.jsonable import decode, parse
 from darn.model import Stack
 from darn.model_file import load_model, save_model
@@ -28,7 +28,6 @@ from darn.runs.dataset import describe_data, limit, load_data, read_data, traini
 from darn.runs.fields import show_field
 from darn.runs.grid import expand
 from darn.runs.info import MAX_JSON, read_info
-from darn.runs.place import WRITTEN, is_new
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe
 from darn.runs.start import maker
@@ -36,6 +35,63 @@ from darn.training import Group, Record, plan, shapes, train_group, validation_s
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
 FLOATS = 1 << 33  # on an accelerator: of all the arrays of a program, 32 GiB
+
+
+@dataclass(frozen=True)
+class Job:
+    """Models that are trained together, and apart from all others."""
+
+    members: tuple[tuple[int, Recipe], ...]  # with their numbers
+    padded: Architecture  # large enough for all models of their group
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model of a sweep that is done, with its best weights."""
+
+    number: int
+    model: Stack
+    record: Record
+
+
+Spread = Callable[[list[Job], data.Splits], Iterator[list[Trained]]]
+
+
+def train_job(job: Job, splits: data.Splits) -> list[Trained]:
+    """Trains the models of a job: they get the weights that they get among all others.
+
+    Args:
+        job: of a sweep.
+        splits: the sweep's data.
+    """
+    make = maker(splits)
+    recipes = dict(job.members)
+    architectures = {i: r.architecture for i, r in recipes.items()}
+    trainings = {i: r.training for i, r in recipes.items()}
+    done: list[Trained] = []
+    train_group(
+        Group(tuple(recipes), job.padded),
+        trainings,
+        _fresh(architectures, trainings, make),
+        shapes(make, job.padded),
+        splits.train,
+        splits.valid,
+        finish=lambda i, model, record: done.append(Trained(i, jax.tree.map(np.asarray, model), record)),
+        dynamic=next(iter(recipes.values())).data.binarize == "dynamic" and splits.train.grey,
+    )
+    return done
+
+
+def _jobs(record: dict, members: list[Recipe]) -> list[Job]:
+    """What is left to train, in parts that do not need each other."""
+    architectures, jobs = [r.architecture for r in members], []
+    for planned in record["plan"]:
+        padded, every = Group.of(planned["members"], architectures).padded, planned["members"]
+        for k in range(0, len(every), planned["width"]):
+            batch = every[k : k + planned["width"]]
+            if not all(record["models"][i]["done"] for i in batch):
+                jobs.append(Job(tuple((i, members[i]) for i in batch), padded))
+    return jobs
 
 
 def run(
@@ -49,6 +105,7 @@ def run(
     width: int | None = None,
     progress: Callable[[str], None] | None = None,
     devices: Devices = None,
+    spread: Spread | None = None,
 ) -> dict:
     """Trains every model of the grid, each as `darn.fit` would train it, and chooses between them as `fit` does.
 
@@ -65,6 +122,8 @@ def run(
         width: models trained at once.
         progress: called with a line of text after every call into a compiled program.
         devices: how many devices share every batch, or "all".
+        spread: trains jobs elsewhere, such as on a cluster (`darn.cluster.spread`), and yields the models of each when
+            they are done; None trains them here.
 
     Returns:
         What sweep.json holds, and whether the sweep was interrupted.
@@ -72,71 +131,71 @@ def run(
     if jax.process_count() > 1:
         raise DarnError("a sweep is for one process: run a part of the grid in each, or train one model in all of them")
     out = Path(out)
-    if not resume:
-        _check_new(out)
+    if out.exists() and not resume:
+        raise DarnError(f"{out} exists already: choose another folder, or resume the sweep in it")
     members = expand(recipe, grid)
     splits = limit(read_data(recipe) if splits is None else splits, recipe)
     _check_seeds(members, splits)
-    if resume:
-        _read(out)  # refused before anything is written
-    with locked(out, WRITTEN):
-        record = _read(out) if resume else None
-        if record is None:
-            _check_new(out)  # another process may have started a sweep there meanwhile
-            groups = _plan(members, splits, programs, width)
-            record = _new_record(recipe, grid, members, splits, groups)
-            _write(out, record)
-        elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
-            raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
-        elif record["data"].get("sha256") != splits.sha256:
-            source = recipe.data.source
-            raise DarnError(f"{source} has changed since {out} was started: start another sweep in another folder")
-        make = maker(splits)
-        architectures, trainings = [r.architecture for r in members], [r.training for r in members]
-        fresh = _fresh(architectures, trainings, make)
-        began, before = time.monotonic(), record["seconds"]
-        rows = record["models"]
+    record = _read(out) if resume else None
+    if record is None:
+        groups = _plan(members, splits, programs, width)
+        record = _new_record(recipe, grid, members, splits, groups)
+        _write(out, record)
+    elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
+        raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
+    elif record["data"].get("sha256") != splits.sha256:
+        source = recipe.data.source
+        raise DarnError(f"{source} has changed since {out} was started: start another sweep in another folder")
+    make = maker(splits)
+    architectures, trainings = [r.architecture for r in members], [r.training for r in members]
+    fresh = _fresh(architectures, trainings, make)
+    began, before = time.monotonic(), record["seconds"]
+    rows = record["models"]
 
-        def finish(i: int, model: Stack, outcome: Record) -> None:
-            rows[i] |= _outcome(outcome)
-            info = {"recipe": members[i].to_json(), "data": record["data"], "made": record["made"]}
-            info["training"] = {k: rows[i][k] for k in ("epoch", "valid_bound", "epochs", "seconds")}
-            with atomic(_file(out, i, "jsonl")) as f:
-                f.write_text("".join(json.dumps(row) + "\n" for row in outcome.history))
-            save_model(_file(out, i, "safetensors"), model, info)
+    def finish(i: int, model: Stack, outcome: Record) -> None:
+        rows[i] |= _outcome(outcome)
+        info = {"recipe": members[i].to_json(), "data": record["data"], "made": record["made"]}
+        info["training"] = {k: rows[i][k] for k in ("epoch", "valid_bound", "epochs", "seconds")}
+        with atomic(_file(out, i, "jsonl")) as f:
+            f.write_text("".join(json.dumps(row) + "\n" for row in outcome.history))
+        save_model(_file(out, i, "safetensors"), model, info)
+        record["seconds"] = before + time.monotonic() - began
+        _write(out, record)
+
+    if spread is not None:
+        for models in spread(_jobs(record, members), splits):
+            for trained in models:
+                finish(trained.number, trained.model, trained.record)
+            if progress is not None:
+                progress(f"{sum(r['done'] for r in rows)}/{len(rows)} models trained")
+        if not all(r["done"] for r in rows):
+            return record | {"interrupted": True}
+        return _choose(out, record, before + time.monotonic() - began)
+    for at, planned in enumerate(record["plan"]):
+        left = [i for i in planned["members"] if not rows[i]["done"]]
+        if not left:
+            continue
+        group = Group.of(planned["members"], architectures)
+        with using(devices):
+            whole = train_group(
+                group,
+                trainings,
+                fresh,
+                shapes(make, group.padded),
+                training_rows(splits, recipe),
+                splits.valid,
+                finish=finish,
+                finished=[i for i in planned["members"] if rows[i]["done"]],
+                width=planned["width"],
+                checkpoint=out / "checkpoint.safetensors",
+                dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
+                progress=_reporter(progress, at, len(record["plan"]), rows, trainings[0].epochs),
+            )
+        if not whole:
             record["seconds"] = before + time.monotonic() - began
             _write(out, record)
-
-        for at, planned in enumerate(record["plan"]):
-            left = [i for i in planned["members"] if not rows[i]["done"]]
-            if not left:
-                continue
-            group = Group.of(planned["members"], architectures)
-            with using(devices):
-                whole = train_group(
-                    group,
-                    trainings,
-                    fresh,
-                    shapes(make, group.padded),
-                    training_rows(splits, recipe),
-                    splits.valid,
-                    finish=finish,
-                    finished=[i for i in planned["members"] if rows[i]["done"]],
-                    width=planned["width"],
-                    checkpoint=out / "checkpoint.safetensors",
-                    dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
-                    progress=_reporter(progress, at, len(record["plan"]), rows, trainings[0].epochs),
-                )
-            if not whole:
-                record["seconds"] = before + time.monotonic() - began
-                _write(out, record)
-                return record | {"interrupted": True}
-        return _choose(out, record, before + time.monotonic() - began)
-
-
-def _check_new(out: Path) -> None:
-    if not is_new(out):
-        raise DarnError(f"{out} exists already: choose another folder, or resume the sweep in it")
+            return record | {"interrupted": True}
+    return _choose(out, record, before + time.monotonic() - began)
 
 
 def _choose(out: Path, record: dict, seconds: float) -> dict:
@@ -149,7 +208,7 @@ def _choose(out: Path, record: dict, seconds: float) -> dict:
     with atomic(out / "best" / "recipe.json") as f:
         f.write_text(json.dumps({k: info[k] for k in ("recipe", "data", "made")}, indent=1) + "\n")
     with atomic(out / "best" / "metrics.jsonl") as f:
-        f.write_bytes(read_bytes(_file(out, best["number"], "jsonl"), MAX_JSON))
+        f.write_text(_file(out, best["number"], "jsonl").read_text())
     save_model(out / "best" / "model.safetensors", model, info)
     record |= {"best": best["number"], "seconds": seconds}
     _write(out, record)
@@ -184,7 +243,11 @@ def _fits(make, padded: Architecture, splits: data.Splits) -> int:
     return max(1, FLOATS // (8 * weights + scored))
 
 
-def _fresh(architectures: list[Architecture], trainings: list[Training], build):
+def _fresh(
+    architectures: Sequence[Architecture] | Mapping[int, Architecture],
+    trainings: Sequence[Training] | Mapping[int, Training],
+    build,
+):
     """Returns a function that builds the untrained model of a given number; one cheap program for each shape."""
     # A program that runs for a moment should not compile for seconds, so it is built on the CPU if JAX has one.
     try:

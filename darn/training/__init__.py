@@ -11,6 +11,7 @@ from darn.training._halving import halve as halve
 from darn.training._hyper import Hyper as Hyper
 from darn.training._hyper import Terms as Terms
 from darn.training._loop import Loop as Loop
+from darn.training._loop import ctrl_c as ctrl_c
 from darn.training._metrics import selection_bound as selection_bound
 from darn.training._metrics import validation_samples as validation_samples
 from darn.training._optim import make_optimizer as make_optimizer

@@ -1,6 +1,6 @@
 """Training the models of a group, in parallel or one after another, each with its own early stopping."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from darn.training._rows import on_devices
 
 def train_group(
     group: Group,
-    configs: Sequence[Training],
+    configs: Sequence[Training] | Mapping[int, Training],
     fresh: Callable[[int], Stack],
     padded: Stack,
     train: Any,
