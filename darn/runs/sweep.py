@@ -165,7 +165,7 @@ def run(
     if spread is not None:
         for models in spread(_jobs(record, members), splits):
             for trained in models:
-                finish(trained.number, trained.model, trained.record)
+                finish(trained.number, jax.device_put(trained.model), trained.record)
             if progress is not None:
                 progress(f"{sum(r['done'] for r in rows)}/{len(rows)} models trained")
         if not all(r["done"] for r in rows):
