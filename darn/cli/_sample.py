@@ -21,9 +21,19 @@ from darn.errors import DarnError
 
 
 def sample(args) -> None:
-    from darn.data import ARCHIVES, PICTURES, TABLES, check_output, open_archive, open_table, open_visible, open_words
+    from darn.data import (
+        ARCHIVES,
+        PICTURES,
+        TABLES,
+        check_output,
+        open_archive,
+        open_parquet,
+        open_table,
+        open_visible,
+        open_words,
+    )
 
-    check_output(args.out, PICTURES, args.model)
+    check_output(args.out, (*PICTURES, "parquet"), args.model)
     check_output(args.log_joint, TABLES, args.model)
     check_output(args.hidden, ARCHIVES, args.model)
     check_different(args.out, args.log_joint, args.hidden)
@@ -51,7 +61,9 @@ def sample(args) -> None:
     run = load(args.model)
     contexts = label_contexts(run, args.label)
     layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
-    words = run.schema is not None and ending == "csv"
+    words = run.schema is not None and ending in ("csv", "parquet")
+    if ending == "parquet" and not words:
+        raise DarnError(f"{args.out}: only rows of a table can be Parquet; this model is over bits: use .npy or .csv")
     more = {} if args.sparse else {"log_joint": bool(args.log_joint)}
     draw: Any = sparse.sample_parts if args.sparse else sampling.sample_parts
 
@@ -98,7 +110,9 @@ def sample(args) -> None:
 
         if words:
             names, texts = synthetic.table(run, rows(), seed=args.seed, within=within)
-            write: Any = stack.enter_context(open_words(args.out, names))
+            columns = run.schema.columns if run.schema is not None else ()
+            typed = open_parquet(args.out, columns, names[len(columns) :]) if ending == "parquet" else None
+            write: Any = stack.enter_context(typed or open_words(args.out, names))
         else:
             texts = (x for x, _ in rows())
             how = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
@@ -217,7 +231,7 @@ def register(add: Commands) -> None:
     p.add_argument("--seed", type=int, default=0, help="the same seed, the same rows")
     add_given(p)
     where = p.add_mutually_exclusive_group(required=True)
-    where.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy or FILE.csv")
+    where.add_argument("--out", metavar="FILE", help="FILE.csv, FILE.npy or FILE.png; of a table also FILE.parquet")
     where.add_argument("--csv", action="store_true", help="the rows as a table on standard output")
     p.add_argument("--log-joint", metavar="OUT.npy", help="write log p(x, h) of every sample, nats")
     p.add_argument("--hidden", metavar="OUT.npz", help="write the hidden layers h1, h2, ...")
