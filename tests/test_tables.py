@@ -50,7 +50,9 @@ def table(tmp_path_factory):
 def test_the_command_says_what_each_column_was_taken_for(table, capsys):
     words = ["data", str(table), "--categorical", "auto", "--drop", "id", "--weights", "count", "--labels", "kind"]
     assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["table"]
+    facts = json.loads(capsys.readouterr().out)
+    told = facts["table"]
+    assert facts["columns"] == len(MODELLED) < facts["units"]
     assert list(told) == MODELLED
     assert told["colour"] == "category of 3: 'blue, dark', 'green', 'red'"
     assert told["same"].startswith("always 'x'")
@@ -151,7 +153,9 @@ def test_refusals(table, tmp_path):
     refused(table, "categorical = 'auto'")
     refused(table, "cannot be 'colour'", columns=Columns(column=["id=colour"]))
     refused(table, "give NAME=KIND", columns=Columns(column=["id"]))
-    refused(table, "no column named 'colr'", columns=Columns("colr"))
+    refused(table, r"no column named 'colr' .did you mean 'colour'\?\), 'lg'", columns=Columns(["colr", "lg"]))
+    refused(table, "no column named 'one', 'two'", columns=Columns("auto", drop=["one", "id", "two"]))
+    refused(table, "'green' in row 1, column 'colour'", columns=Columns("auto", weights="colour"))
     refused(
         table,
         "column 'weight' has '0.12' in row 107, not 0 or 1: add it to the categorical columns",

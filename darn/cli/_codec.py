@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from darn.cli._base import Commands, add_delimiter, say, use_device
+from darn.cli._base import Commands, add_delimiter, counted, say, use_device
 from darn.errors import DarnError
 from darn.files import check_target, open_input
 
@@ -136,9 +136,9 @@ def decompress(args) -> None:
                 f.seek(start)
             blocks = rows.read(f, head, progress=bar.update, **options)
             restore(target, blocks, head.rows - lost, head.n_x, head.notes, columns)
-    facts = {"rows": head.rows - lost, "lost": lost, "columns": head.n_x, "out": target}
+    facts = {"rows": head.rows - lost, "lost": lost, "units": head.n_x, "out": target}
     left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
-    _say_beside(args, target, facts, f"{head.rows - lost:,} rows of {head.n_x} in {target}{left_out}")
+    _say_beside(args, target, facts, f"{counted(head.rows - lost)} of {head.n_x:,} units in {target}{left_out}")
 
 
 def inspect(args) -> None:
@@ -196,7 +196,7 @@ def _facts(found) -> dict:
     per_row = lambda bits: bits * math.log(2) / rows  # noqa: E731
     return {
         "rows": found.rows,
-        "columns": found.n_x,
+        "units": found.n_x,
         "bytes": found.size,
         "bits_per_dim": 8 * found.size / (rows * found.n_x),
         "nats_a_row": per_row(8 * found.size),
@@ -215,8 +215,8 @@ def _facts(found) -> dict:
 
 def _lines(name: str, found):
     facts = _facts(found)
-    yield f"{name}: {found.rows:,} rows of {found.n_x} in {found.size:,} bytes"
-    yield f"  per row    {facts['nats_a_row']:10.3f} nats, {facts['bits_per_dim']:.4f} bits per column"
+    yield f"{name}: {counted(found.rows)} of {found.n_x:,} units in {found.size:,} bytes"
+    yield f"  per row    {facts['nats_a_row']:10.3f} nats, {facts['bits_per_dim']:.4f} bits per unit"
     yield f"  ideal      {facts['model_asks_nats_a_row']:10.3f} nats: the model's own length for the codes chosen"
     for part, value in facts["nats_a_row_by_layer"].items():
         yield f"    {part.replace('_', ' '):12} {value:10.3f}"

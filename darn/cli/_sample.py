@@ -13,6 +13,7 @@ from darn.cli._base import (
     add_unseen,
     check_different,
     check_seed,
+    counted,
     say,
     use_device,
 )
@@ -121,7 +122,7 @@ def sample(args) -> None:
             write(part)
     seconds = time.perf_counter() - began
     facts = {"rows": args.n, "seed": args.seed, "out": args.out}
-    lines = [] if args.csv else [f"{args.n:,} samples in {args.out}"]
+    lines = [] if args.csv else [f"{counted(args.n, 'sample')} in {args.out}"]
     if copies is not None:
         found = facts["copies"] = copies.found()
         lines += [synthetic.sentence(found)] if found else []
@@ -134,8 +135,8 @@ def sample(args) -> None:
     if args.sparse:
         each = max(args.n, 1)
         facts |= {"samples_per_s": args.n / seconds, "additions": additions / each, "active": active / each}
-        counted = f"{additions / each:,.0f} weight additions and {active / each:.1f} active hidden units per sample"
-        lines.append(f"{args.n / seconds:,.0f} samples/s; {counted}")
+        each_row = f"{additions / each:,.0f} weight additions and {active / each:.1f} active hidden units per sample"
+        lines.append(f"{args.n / seconds:,.0f} samples/s; {each_row}")
     if args.csv:  # standard output has the rows, and nothing else
         print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
     else:
@@ -213,7 +214,7 @@ def encode(args) -> None:
     facts = {"rows": rows.rows, "layers": list(run.model.n_h), "out": args.out}
     use = codes.measure(run.model, *next(recut(rows.parts(), codes.ROWS)))
     facts["idle"] = use is not None and use.idle
-    say(args, facts, f"{rows.rows:,} codes of {sum(run.model.n_h)} units in {args.out}")
+    say(args, facts, f"{counted(rows.rows, 'code')} of {counted(sum(run.model.n_h), 'unit')} in {args.out}")
     if use is not None and use.idle:
         print(f"darn: {use.warning}", file=sys.stderr)
 

@@ -52,6 +52,12 @@ class Date(AbstractSpelled):
     def number_of(self, word):
         return seconds(word, DateForm(self.form, self.fraction, self.zone))
 
+    def place(self, word):
+        """Of a day, too, in a column of times: its beginning."""
+        found, day = super().place(word), self.form.partition("%H")[0][:-1]
+        start = _seconds(word, day) if found is None and day else None
+        return found if start is None else self.number.place(str(start - _offset(self.zone)))
+
     def spelled(self, number):
         exact = Decimal(number) + _offset(self.zone)
         whole = math.floor(exact)
