@@ -57,20 +57,27 @@ def _array(f, rows: int, parts) -> None:
 
 
 # The system counts the memory of the process that starts a command as the command's own, so a small one starts it.
-STARTER = """import resource, subprocess, sys
-status = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+STARTER = """import resource, signal, subprocess, sys
+child = subprocess.Popen(sys.argv[2:], stdout=subprocess.DEVNULL)
+try:
+    status = child.wait(float(sys.argv[1]))
+except subprocess.TimeoutExpired:
+    child.send_signal(signal.SIGINT)
+    status = child.wait()
 print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
 
 
-def measure(words: list[str]) -> dict:
-    """Seconds and peak memory of one command, in a process of its own."""
+def measure(words: list[str], stop: float | None = None) -> dict:
+    """Seconds and peak memory of one command, in a process of its own; Ctrl-C stops it after `stop` seconds."""
     began = time.monotonic()
-    starter = [sys.executable, "-S", "-c", STARTER, sys.executable, "-m", "darn", *words]
+    limit = str(1e6 if stop is None else stop)
+    starter = [sys.executable, "-S", "-c", STARTER, limit, sys.executable, "-m", "darn", *words]
     status, peak = map(int, subprocess.run(starter, stdout=subprocess.PIPE, text=True, check=True).stdout.split())
-    if status:
+    if status not in ((0,) if stop is None else (0, 130)):
         sys.exit(f"`darn {' '.join(words)}` failed")
     size = peak * 1024 if sys.platform != "darwin" else peak
-    return {"seconds": round(time.monotonic() - began, 1), "peak_mb": round(size / 1e6)}
+    found = {"seconds": round(time.monotonic() - began, 1), "peak_mb": round(size / 1e6)}
+    return found if stop is None else found | {"stopped": status != 0}
 
 
 def main(argv: list[str] | None = None) -> dict:

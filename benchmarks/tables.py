@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from sklearn import datasets
 
 from benchmarks.measure import ROOT, environment
 from darn.data import Table, data_dir, read_table
@@ -29,15 +30,28 @@ from darn.fidelity import align, associations, evaluate, marginals, two_sample_a
 SETS = {
     "adult": (10_000, 10_000, "class", ()),
     "occupancy": (7_000, None, "Room_Occupancy_Count", ("Time",)),
+    "breast_cancer": (400, None, "target", ()),
+    "diabetes": (300, None, "target", ()),
 }
+SKLEARN = {"breast_cancer": {}, "diabetes": {"scaled": False}}
 SDV = ("GaussianCopula", "TVAE", "CTGAN")
+
+
+def load(name: str) -> tuple[list[str], list[list[str]]]:
+    """(column names, rows) of a set, as texts."""
+    if name in SKLEARN:
+        found = getattr(datasets, f"load_{name}")(**SKLEARN[name])
+        rows = [[f"{v:.15g}" for v in row] for row in np.column_stack([found.data, found.target]).tolist()]
+        return [*found.feature_names, "target"], rows
+    with gzip.open(data_dir() / "tables" / f"{name}.csv.gz", "rt", newline="") as f:
+        head, *rows = csv.reader(io.StringIO(f.read()))
+    return head, rows
 
 
 def split(name: str, work: Path) -> tuple[Path, Path]:
     """Writes the training and the test rows of a set, in the division of the data's README."""
     n, m, _, _ = SETS[name]
-    with gzip.open(data_dir() / "tables" / f"{name}.csv.gz", "rt", newline="") as f:
-        head, *rows = csv.reader(io.StringIO(f.read()))
+    head, rows = load(name)
     order = np.random.default_rng(0).permutation(len(rows))
     paths = work / f"{name}-train.csv", work / f"{name}-test.csv"
     for path, index in zip(paths, (order[:n], order[n:] if m is None else order[n : n + m])):

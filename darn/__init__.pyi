@@ -1,4 +1,5 @@
 from . import cli as cli
+from . import cluster as cluster
 from . import codec as codec
 from . import data as data
 from . import devices as devices
@@ -13,6 +14,9 @@ from . import runs as runs
 from . import training as training
 from . import zoo as zoo
 from .cache import use_cache as use_cache
+from .cluster import Compressor as Compressor
+from .cluster import Sampler as Sampler
+from .cluster import Scorer as Scorer
 from .config import Architecture as Architecture
 from .config import DataOptions as DataOptions
 from .config import LocalLayer as LocalLayer

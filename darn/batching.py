@@ -22,9 +22,17 @@ def row_keys(key: PRNGKeyArray, numbers: UInt32[Array | np.ndarray, " N"]) -> Ke
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(numbers))
 
 
-def row_numbers(start: int, count: int) -> np.ndarray:
-    """The numbers of consecutive rows as the keys count them; after `KEYS` rows, they begin again."""
-    return ((start + np.arange(count)) % KEYS).astype(np.uint32)
+Numbers = int | np.ndarray  # of rows: that of the first one, where they follow on, or that of every row
+
+
+def row_numbers(start: int, count: int, numbers: Numbers = 0) -> np.ndarray:
+    """The numbers of rows from place `start` on as the keys count them: after `KEYS` rows, they begin again.
+
+    Beyond the last of given numbers, for rows that only pad a program, it is repeated.
+    """
+    place = start + np.arange(count)
+    found = numbers[np.minimum(place, len(numbers) - 1)] if isinstance(numbers, np.ndarray) else numbers + place
+    return (found.astype(np.int64) % KEYS).astype(np.uint32)
 
 
 def rows_within(row_floats: int, n: int, most: int, floats: int = FLOATS) -> int:
@@ -95,6 +103,7 @@ def stream_rows(
     *,
     out_axis: int = 0,
     numbered: bool = False,
+    numbers: Numbers = 0,
     beside: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Any]:
@@ -111,6 +120,7 @@ def stream_rows(
         parts: tuples of arrays with equal numbers of rows, pytrees of them, or None.
         out_axis: the axis of the rows in the results; in `parts` it is the first.
         numbered: whether f is also given the rows' numbers, see `row_numbers`.
+        numbers: what these are; by default, rows are counted from 0 on.
         beside: whether the last entry of every part is not given to f, but returned with its results: (results, entry).
         progress: called with the number of rows done after each call.
 
@@ -132,7 +142,7 @@ def stream_rows(
             start += count
 
     entries = deque()
-    found = _in_turn(f, pieces(), size, mesh, out_axis, numbered, progress)
+    found = _in_turn(f, pieces(), size, mesh, out_axis, numbers if numbered else None, progress)
     return ((v, entries.popleft()) for v in found) if beside else found
 
 
@@ -162,14 +172,14 @@ def map_rows(
     mesh = row_mesh()
     size = at_once * size_of(mesh)
     pieces = ((start, count, cut(rows, start, count, size)) for start, count in chunks(n, size))
-    results = list(_in_turn(f, pieces, size, mesh, out_axis, numbered, progress))
+    results = list(_in_turn(f, pieces, size, mesh, out_axis, 0 if numbered else None, progress))
     if not results:
         raise ValueError("there are no rows to work on")
     return join(results, out_axis)
 
 
 def _in_turn(
-    f, pieces: Iterable[tuple[int, int, tuple]], size: int, mesh, out_axis: int, numbered: bool, progress
+    f, pieces: Iterable[tuple[int, int, tuple]], size: int, mesh, out_axis: int, numbers: Numbers | None, progress
 ) -> Iterator[Any]:
     """The results of f for (first row, number of rows, `size` padded rows), each fetched while the next is computed."""
 
@@ -181,7 +191,7 @@ def _in_turn(
 
     last = None
     for start, count, rows in pieces:
-        given = (row_numbers(start, size), *rows) if numbered else rows
+        given = rows if numbers is None else (row_numbers(start, size, numbers), *rows)
         found = f(*placed(given, mesh, ROWS))
         if last is not None:
             yield fetch(*last)

@@ -143,7 +143,7 @@ class Architecture:
         False, "a training step computes the blocks of visible=conv twice, for a fraction of the memory"
     )
     dropout: float = option(
-        0.0, "fraction of the activations of visible=conv dropped in a training step", within=BELOW_1
+        0.0, "fraction of the activations of conv and eonade layers dropped in a training step", within=BELOW_1
     )
     orders: str = option(
         "one", "orders of visible=conv: row by row, or all rotations and reflections", ("one", "symmetries")
@@ -174,6 +174,7 @@ class Training:
     warmup: float = option(
         0.0, "fraction of the run over which the cost of the code, L(h), rises to its full weight", within=FRACTION
     )
+    warmup_steps: int = option(0, "the same in steps, for a run of few epochs", within=AT_LEAST_0)
     optimizer: str = option(
         "rmsprop_graves", "rmsprop_graves, or an optax optimiser that needs only a learning rate, such as adam"
     )
@@ -247,6 +248,14 @@ class DataOptions:
     delimiter: str | None = option(
         None, "for text tables: the character between cells, or tab or blank; detected by default"
     )
+    moved: float = option(
+        0.0,
+        "fraction of the training images that a step moves a little; rows are always scored as they are",
+        within=FRACTION,
+    )
+    shift: float = option(1.0, "with moved: up to so many pixels to any side; bits by whole pixels", within=AT_LEAST_0)
+    turn: float = option(0.0, "with moved: turned by up to so many degrees", within=Range(0, 180))
+    stretch: float = option(0.0, "with moved: larger or smaller by up to this fraction", within=BELOW_1)
     n_rows: int = option(
         0, "train and validate on at most this many rows each, drawn at random; 0: on all", within=AT_LEAST_0
     )

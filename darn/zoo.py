@@ -20,7 +20,9 @@ from darn.layers import (
     Group,
     Groups,
     LinearAutoregressive,
+    Numbers,
     Orders,
+    Word,
     symmetries,
 )
 from darn.model import Conditional, Stack
@@ -49,6 +51,7 @@ def build(
     shape: tuple[int, int] | None = None,
     rarest: float = 1e-3,
     groups: Sequence[Group] | None = None,
+    numbers: Sequence[tuple[Word, tuple[int, ...]]] = (),
     key: PRNGKeyArray,
 ) -> Stack:
     """The stack that `arch` describes, with fresh weights.
@@ -62,6 +65,7 @@ def build(
             many bits as it takes to fill a row.
         rarest: The visible biases start no nearer to 0 or 1 than this.
         groups: Adjacent groups of visible units that spell one value each, as `Groups` takes them.
+        numbers: The words among these groups that are numbers, each with its edges, as `Numbers` takes them.
         key: Of the weights.
 
     Returns:
@@ -78,6 +82,9 @@ def build(
             raise DarnError(
                 f"visible {arch.visible} has no single order to settle groups in: choose linear, nade or factorial"
             )
+        if numbers and not visible.independent:
+            words, edges = zip(*numbers)
+            visible = Numbers(visible, words, edges, _visible_context(arch, n_context))
         model = eqx.tree_at(_visible_layer, model, Groups(visible, groups))
     if mean is None:
         return model
@@ -88,6 +95,13 @@ def build(
 
 def _visible_layer(model: Stack) -> AbstractBinaryLayer:
     return model.decoder[0].layer
+
+
+def _visible_context(arch: Architecture, n_context: int) -> int:
+    """The units that the visible layer of a fully connected stack is given."""
+    parents = sum(arch.n_h if arch.skip else arch.n_h[:1]) + n_context
+    widths = arch.n_d if arch.decoder_d is None else arch.decoder_d
+    return widths[-1] if widths and parents else parents
 
 
 def _stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGKeyArray) -> Stack:

@@ -14,7 +14,18 @@ import numpy as np
 from scipy import stats
 
 from darn.config import Architecture, LocalLayer, Window
-from darn.layers import NADE, CausalConv, EoNADE, Factorial, Groups, LinearAutoregressive, Mixture, Orders, symmetries
+from darn.layers import (
+    NADE,
+    CausalConv,
+    EoNADE,
+    Factorial,
+    Groups,
+    LinearAutoregressive,
+    Mixture,
+    Numbers,
+    Orders,
+    symmetries,
+)
 from darn.nn import CausalDense, CausalLocal, Dense, Local, LocalTranspose, Net, ReLU, Sigmoid, Tanh, replaced
 from darn.zoo import build
 
@@ -229,6 +240,14 @@ _LAYERS = {
     ),
     "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 3, 1), places=True),
 }
+
+
+def _numbers(layer, n_c):
+    """The two words of WORDS as numbers, of six cells and of five that may be missing."""
+    edges = (-3000, -1100, -500, 100, 1300, 1400, 2500), (-2800, -900, 300, 700, 1500, 2900)
+    return Numbers(layer, ((0, 3, -1), (5, 3, 4)), edges, n_c)
+
+
 GROUPS = (3, 1, 2, 2)
 WORDS = ((5, False), 1, (4, True))  # 0..5 in three bits, a free bit, nothing or 0..4 in one and three
 _LAYERS |= {
@@ -239,6 +258,10 @@ _LAYERS |= {
     "one-hot grid": lambda n_c, key: Groups(_over_grid(n_c, key, (2, 4, 1), 3, 2, 2, 1), GROUPS),
     "words factorial": lambda n_c, key: Groups(Factorial(8, n_c, key=key), WORDS),
     "words linear": lambda n_c, key: Groups(with_block(LinearAutoregressive(8, n_c, key=key), 3), WORDS),
+    "words of numbers, nade": lambda n_c, key: Groups(_numbers(NADE(8, n_c, n_hidden=(4,), key=key), n_c), WORDS),
+    "words of numbers": lambda n_c, key: Groups(
+        _numbers(with_block(LinearAutoregressive(8, n_c, key=key), 3), n_c), WORDS
+    ),
     "words and one-hot nade": lambda n_c, key: Groups(NADE(9, n_c, n_hidden=(4,), key=key), ((2, True), 3, (6, False))),
 }
 # Variants of a layer, named after a comma, only with a context: without one they take as long and show nothing new.

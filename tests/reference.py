@@ -7,6 +7,7 @@ import itertools
 import math
 
 import numpy as np
+from scipy import special
 
 
 def f64(w):
@@ -234,6 +235,34 @@ def groups(layer, y, c):
     return total
 
 
+def numbers(layer, y, c):
+    """The chain rule over the inner layer, the odds of a number's bits times those of a logistic distribution."""
+    table, edges = _prefixes(layer.layer, None if c is None else tuple(c)), f64(layer.edges) / 2**10
+    k, W = np.exp(f64(layer.log_k)), np.tril(f64(layer.W.W), -1)
+    mean = f64(layer.b) + (0 if layer.U is None else apply(layer.U, c))
+    owner = {first + d: (g, d) for g, (first, bits, _) in enumerate(layer.words) for d in range(bits)}
+    low, total = [0] * len(k), 0.0
+    mass = lambda a, b, m, k: special.expit(k * (b - m)) - special.expit(k * (a - m))  # noqa: E731
+    for j in range(layer.n):
+        odds = table[(*y[:j], 1.0)] - table[(*y[:j], 0.0)]
+        if j in owner:
+            g, d = owner[j]
+            _, bits, flag = layer.words[g]
+            size = 1 << (bits - 1 - d)
+            a, b, e = (edges[g, low[g] + i * size] for i in (0, 1, 2))
+            if a < b < e:
+                odds += math.log(mass(b, e, mean[g], k[g]) / mass(a, b, mean[g], k[g]))
+                odds -= math.log(mass(b, e, 0, 1) / mass(a, b, 0, 1))
+            low[g] += size * int(y[j])
+            if d == bits - 1 and (flag < 0 or y[flag]):
+                mean = mean + W[:, g] * (edges[g, low[g]] + edges[g, low[g] + 1]) / 2
+        elif y[j]:
+            later = np.array([first > j for first, _, _ in layer.words])
+            mean = mean + np.where(later, f64(layer.V)[j], 0)
+        total -= math.log1p(math.exp(-odds if y[j] else odds))
+    return total
+
+
 _TABLES = {}
 
 
@@ -249,6 +278,7 @@ def _prefixes(layer, c):
 
 LAYERS = {
     "Groups": groups,
+    "Numbers": numbers,
     "Factorial": factorial,
     "LinearAutoregressive": linear,
     "NADE": nade,

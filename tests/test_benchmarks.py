@@ -5,13 +5,14 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
 
-from benchmarks import atari, measure, run, tables
+from benchmarks import atari, measure, quick, run, tables
 from darn.paper.recipes import RECIPES
 from darn.zoo import build
 
@@ -89,3 +90,24 @@ def test_tables(tmp_path, monkeypatch, capsys):
     assert copied["membership_auc"] == 1
     assert "CTGAN: skipped" in capsys.readouterr().out
     assert json.loads((tmp_path / "tables.json").read_text())["rows"][1]["set"] == "pets"
+
+
+def test_quick_figures_are_compared_with_those_stored(tmp_path, capsys, monkeypatch):
+    """What is near, what is not, what took too long and what was refused are told apart."""
+    ends = {"adult": 0.9e-4, "dna": -1.1e-4, "nips": -24, "web": 2}  # how far off it is, or how it ends
+
+    def run(command, **_):
+        end = ends[Path(command[-3]).stem]
+        nll = quick.quick_of(command[-3])["nll"] + (end if isinstance(end, float) else 0)
+        status = end if isinstance(end, int) else 0
+        return SimpleNamespace(returncode=status, stdout=json.dumps({"nll": nll}), stderr="darn: no data")
+
+    monkeypatch.setattr(quick, "subprocess", SimpleNamespace(run=run))
+    out = tmp_path / "quick.json"
+    assert quick.main(["adult", "--out", str(out)]) == 0
+    assert quick.main(["dna", "nips", "web", "--out", str(out)]) == 1
+    rows = {row["model"]: row for row in json.loads(out.read_text())["rows"]}
+    assert (rows["adult"]["near"], rows["dna"]["near"]) == (True, False)
+    assert "processor time" in rows["nips"]["failed"]
+    assert rows["web"]["failed"] == "darn: no data"
+    assert "1 of 4 within" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from darn.codec import _blocks, _choice, _container
 from darn.codec._ans import FREQUENCY, LENGTH, Ans, Empty
 from darn.codec._bytes import MalformedError
 from darn.codec._stack import BATCH, Evaluator, StackCodec
-from darn.codec._twin import dtype_of
+from darn.codec._twin import alone, dtype_of
 from darn.config import Architecture
 from darn.errors import DarnError
 from darn.inference.sampling import sample
@@ -210,7 +210,7 @@ def test_large_weights_take_float64_and_larger_ones_are_refused():
     small = build(arch, 5, key=jax.random.key(0))
     large = randomised(small, 1, scale=3e3)
     twin = codec.twin(large)
-    assert dtype_of(twin) == "float64"
+    assert {dtype_of(alone(twin, *place)) for place in (("p", 0), ("q", 0))} == {"float64"}
     x = rows_of(5, 20)
     np.testing.assert_array_equal(codec.decompress(large, codec.compress(large, x, batch=4)), x)
     with pytest.raises(DarnError, match="too large"):
@@ -218,6 +218,21 @@ def test_large_weights_take_float64_and_larger_ones_are_refused():
     broken = eqx.tree_at(lambda m: m.decoder[0].layer.b, small, jnp.full(5, jnp.nan))
     with pytest.raises(DarnError, match="not finite"):
         codec.twin(broken)
+
+
+def test_each_conditional_has_the_smallest_float_type_that_is_exact():
+    """And programs of its own: large weights of the encoder leave the decoder's in float32, bit for bit."""
+    arch = Architecture(n_h=(3,), n_d=(4,), activation="relu")
+    small = randomised(build(arch, 5, key=jax.random.key(0)), 0)
+    mixed = eqx.tree_at(lambda m: m.encoder, small, randomised(small.encoder, 1, scale=3e3))
+    places = ("p", 0), ("p", 1), ("q", 0)
+    twin = codec.twin(mixed)
+    assert [dtype_of(alone(twin, *place)) for place in places] == ["float32", "float32", "float64"]
+    assert [Evaluator(twin).logits("p", 0, rows_of(5, 3), None, (rows_of(3, 3),)).dtype] == ["float32"]
+    own, others = (jax.tree.leaves(codec.twin(m).decoder) for m in (small, mixed))
+    jax.tree.map(np.testing.assert_array_equal, own, others)
+    x = rows_of(5, 20)
+    np.testing.assert_array_equal(codec.decompress(mixed, codec.compress(mixed, x, batch=4)), x)
 
 
 @pytest.mark.parametrize("name", REFUSED)

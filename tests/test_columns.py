@@ -15,6 +15,7 @@ from darn import DarnError
 from darn.codec._ans import Ans
 from darn.codec._symbols import Reading, Writing
 from darn.data import Columns, Schema, _text_table, open_rows, parse_tests, parts_of
+from darn.data._draws import RowDraws
 from darn.data._infer import infer
 from darn.data._number import Number, fit_number
 from darn.data._place import FARTHEST
@@ -23,6 +24,10 @@ from darn.data._spelled import AbstractSpelled
 RNG = np.random.RandomState(0)
 OWN = np.random.RandomState(5)
 N = 1200
+
+
+def draws(n, stream=0):
+    return RowDraws(0, stream, np.arange(n))
 
 
 def days(values):
@@ -215,7 +220,7 @@ def test_numbers_are_drawn_by_their_density(name):
     for c in {0, column.n // 2, column.n - 1, column._pieces.owner[np.argmax(column.counts)]}:
         first, last, log_p = pieces(column, c)
         p = (last - first + 1) * np.exp(log_p)
-        drawn = column._pieces.draw(np.full(4000, c), np.random.RandomState(c))
+        drawn = column._pieces.draw(np.full(4000, c), draws(4000, c))
         assert np.isfinite(column._pieces.log_p(drawn)).all()
         found = np.searchsorted(first, drawn, side="right") - 1
         assert (drawn <= last[found]).all()
@@ -227,7 +232,7 @@ def test_numbers_are_drawn_by_their_density(name):
 def test_every_number_has_a_density(name):
     column = column_of(name)[0].columns[0]
     if column.kind in ("date", "amount"):
-        words = np.array(column.draw(np.arange(column.n), RNG), object)
+        words = np.array(column.draw(np.arange(column.n), draws(column.n)), object)
     else:
         words = np.array(["0", "-3.7", "12345678901", "1e-9", "-2e250", "3e18", "40.5", "1e-999"], object)
     values = column.find(words)
@@ -242,7 +247,7 @@ def test_numbers_near_the_smallest_float_are_numbers(size):
     column = fit_number("x", "", words, False, 8)
     assert column.is_sound()
     assert np.isfinite(column.log_density(words, column.find(words))).all()
-    assert all(abs(float(w)) < 3 * size + 1e-308 for w in column.draw(column.find(words), RNG))
+    assert all(abs(float(w)) < 3 * size + 1e-308 for w in column.draw(column.find(words), draws(len(words))))
 
 
 def code(column, values, place):
@@ -258,7 +263,7 @@ def code(column, values, place):
 def test_places_come_back_at_the_length_that_the_density_says(name):
     """In whole numbers, so that it is the same on every machine, and all but the same as in floats."""
     column = column_of(name)[0].columns[0]
-    drawn = column._pieces.draw(RNG.randint(0, column.n, 4000), RNG)
+    drawn = column._pieces.draw(RNG.randint(0, column.n, 4000), draws(4000))
     drawn = drawn[np.abs(drawn) < FARTHEST]
     values = column._pieces.owner[column._pieces.find(drawn)]
     back, nats = code(column, values, drawn.astype(np.int64))
@@ -313,7 +318,7 @@ def test_dates_of_several_zones_are_moments():
     (column,) = schema.columns
     assert column.numbers(words[[0, 30]]).tolist() == ["1388570400", "1388570400"]
     assert "1 of them in other time zones" in schema.statement()[0]
-    drawn = column.draw(RNG.randint(0, column.n, 100), RNG)
+    drawn = column.draw(RNG.randint(0, column.n, 100), draws(100))
     assert all(w.endswith("Z") for w in drawn)
     later = parts_of(schema, parse_tests(schema, "when>=2014-01-20"))[0]  # a day, from its beginning on
     assert later.allows(np.array(["2014-01-19T10:00Z", "2014-01-20T10:00Z"], object)).tolist() == [False, True]
@@ -358,13 +363,13 @@ def test_frequent_numbers_keep_their_frequencies():
 def test_samples_cross_zero_only_where_the_training_rows_do():
     for name, sign in (("whole number", 1), ("whole number, mostly 0", 1), ("whole number, negative", -1)):
         column = column_of(name)[0].columns[0]
-        drawn = column._pieces.draw(RNG.randint(0, column.n, 10**5), RNG)
+        drawn = column._pieces.draw(RNG.randint(0, column.n, 10**5), draws(10**5))
         assert (sign * drawn >= 0).all()
 
 
 def test_times_stay_within_the_day():
     column = column_of("date, time of day")[0].columns[0]
-    ends = np.array(column.draw(np.repeat([0, column.n - 1], 5000), RNG), object)
+    ends = np.array(column.draw(np.repeat([0, column.n - 1], 5000), draws(10_000)), object)
     np.testing.assert_array_equal(column.find(ends), np.repeat([0, column.n - 1], 5000))
 
 

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import itertools
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from darn.cli import main
 from darn.config import Architecture
 from darn.inference import completion, filling, likelihood, most_probable
 from darn.inference.constrained import Variable, make_tables
-from darn.runs import pretrained
+from darn.runs import holes, pretrained
 from darn.zoo import build
 
 MODELS = ["factorial", "eonade", "mixture", "fvsbn | c", "1 factorial", "1 linear | c", "2 skip"]  # each kind of way
@@ -173,6 +174,17 @@ def test_complete_refuses(run, capsys, argv, said):
     assert status == 2
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_rows_of_one_line_have_a_left_and_a_right_half_alone():
+    run = SimpleNamespace(shape=None, model=SimpleNamespace(n_x=5))
+    assert [holes.hidden_units(run, half).tolist() for half in ("left", "right")] == [
+        [True, True, False, False, False],
+        [False, False, True, True, True],
+    ]
+    for half in ("upper", "lower"):
+        with pytest.raises(DarnError, match=f"no {half} half: hide left or right"):
+            holes.hidden_units(run, half)
 
 
 def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):

@@ -1,7 +1,9 @@
 """What the README and the documentation show, runs; what they link to, exists; the site builds clean."""
 
+import inspect
 import os
 import pkgutil
+import pydoc
 import re
 import shlex
 import shutil
@@ -18,6 +20,8 @@ import test_layers
 
 from darn import cli, data
 from darn.cli._main import CommandLine
+from darn.layers import AbstractBinaryLayer
+from darn.nn import AbstractMap
 from darn.paper.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
@@ -176,6 +180,36 @@ def test_the_layer_of_the_documentation_obeys_the_laws(urn, law, name):
 
 def test_that_layer_takes_fifty_lines_or_fewer():
     assert len(blocks("extend.md")[0][1].splitlines()) <= 50
+
+
+# ---------------------------------------------------------------- the reference
+
+REFERENCE = re.findall(r"^::: ([\w.]+)", PAGES["api.md"], re.MULTILINE)
+PROTOCOLS = (AbstractMap, AbstractBinaryLayer)  # what follows one is described there
+
+
+def described(name):
+    """(name, what the docstring describes, its function) of all that the reference shows under a name."""
+    found = pydoc.locate(name)
+    if inspect.isfunction(found):
+        return [(name, found, found)]
+    written = lambda v: inspect.isfunction(v) and inspect.unwrap(v).__code__.co_filename != "<string>"  # noqa: E731
+    own = {k: v for k, v in vars(found).items() if written(v) and (k == "__init__" or not k.startswith("_"))}
+    if inspect.ismodule(found):
+        return [(f"{name}.{k}", v, v) for k, v in own.items() if v.__module__ == name]
+    if issubclass(found, PROTOCOLS) and not inspect.isabstract(found):
+        own = {k: v for k, v in own.items() if k == "__init__"}
+    return [(f"{name}.{k}", found if k == "__init__" else v, v) for k, v in own.items()]
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_the_reference_describes_every_argument(name):
+    lacking = []
+    for shown, source, function in described(name):
+        given = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        text = f"{inspect.getdoc(source)}\n{inspect.getdoc(function)}"  # of a constructor: the class's, or its own
+        lacking += [f"{shown}({p})" for p in given if p != "self" and f"\n    {p}: " not in text]
+    assert not lacking, lacking
 
 
 # ---------------------------------------------------------------- the site

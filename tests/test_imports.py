@@ -23,7 +23,7 @@ STOREYS = [
     {"codec"},
     {"training", "fidelity"},
     {"runs"},
-    {"report"},
+    {"report", "cluster"},
     {"paper"},
     {"estimators", "cli"},
     {"__main__"},

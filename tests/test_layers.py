@@ -22,6 +22,7 @@ from helpers import (
     make_layer,
     make_map,
     number,
+    randomised,
     states,
 )
 from jax import lax
@@ -547,6 +548,18 @@ def test_eonade_training_estimate_has_the_mean_over_all_orders(name):
         assert abs(found.mean() - expected) < 4 * found.std() / len(found) ** 0.5
 
 
+def test_dropout_of_eonade_is_for_training_alone():
+    plain, _ = make_layer("eonade, deep | c")
+    layer, (y, c) = replaced(plain, rate=0.5), (jnp.asarray(states(5)[11]), make_layer("eonade, deep | c")[1])
+    keys = jax.random.split(jax.random.key(0), 400)
+    each = lambda m: jax.vmap(lambda k: (m.training_log_prob(y, c, key=k), m.validation_log_prob(y, c, key=k)))  # noqa: E731
+    (kept, same), (dropped, validated) = jax.jit(each(plain))(keys), jax.jit(each(layer))(keys)
+    np.testing.assert_array_equal(kept, same)
+    np.testing.assert_allclose(validated, kept, rtol=1e-5)
+    assert np.mean(np.abs(dropped - kept) > 1e-3) > 0.8
+    np.testing.assert_array_equal(layer.log_prob(y, c), plain.log_prob(y, c))
+
+
 def test_eonade_orders_are_permutations():
     layer, _ = make_layer("eonade")
     np.testing.assert_array_equal(np.sort(layer.orders, axis=1), np.tile(np.arange(layer.n), (len(layer.orders), 1)))
@@ -719,3 +732,27 @@ def test_nade_unit_by_unit_is_nade_in_blocks(masked, n_hidden, getkey):
         np.testing.assert_allclose(a, values[0], rtol=1e-5, atol=1e-5)
         for v, w in zip(jax.tree.leaves(slope), jax.tree.leaves(slopes[0])):
             np.testing.assert_allclose(v, w, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
+def test_a_nade_is_scored_by_factors_as_unit_by_unit(activation):
+    """Also where a factor would be infinite or 0, in some samples of some rows; and its gradient is the same."""
+    n, hidden, rows, samples = 5, 6, 3, 4
+    k_layer, k_y, k_c = jax.random.split(jax.random.key(0), 3)
+    layer = randomised(NADE(n, 2, n_hidden=(hidden,), activation=activation, masked=True, key=k_layer), 0)
+    y = jax.random.bernoulli(k_y, 0.5, (rows, n)).astype(jnp.float32)
+    c = jax.random.normal(k_c, (rows, samples, 2))
+
+    def near(layer, y, c):
+        return layer.start(c)[1] + layer.stepwise(layer.start(c)[0], y)
+
+    # Hidden units whose context is outweighed by their bias, which alone is beyond every float's exponential.
+    A = jnp.zeros_like(layer.A.W).at[:, 0].set(jnp.array([300.0, -300, 90, -90, 1, 0]))
+    e = jnp.array([-300.0, 300, -90, 90, 0, -500])
+    far = eqx.tree_at(lambda m: (m.A.W, m.e), layer, (A, e))
+    over = [eqx.filter_jit(jax.vmap(jax.vmap(f, (None, None, 0)), (None, 0, 0))) for f in (NADE.logits, near)]
+    for own, given in ((layer, c), (far, c.at[1, 2].set(1.0))):
+        found, expected = (f(own, y, given) for f in over)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    slopes = [jax.grad(lambda m, f=f: f(m, y[0], c[0, 0]).sum())(layer) for f in (NADE.logits, near)]
+    jax.tree.map(np.testing.assert_array_equal, *slopes)

@@ -32,7 +32,7 @@ def noise(monkeypatch):
     def load(name, *, binarize=None, threshold=0.5, seed=0, labels=None, columns=None):
         rng = np.random.default_rng(seed)
         parts = [data.Rows.from_array(rng.random((n, WIDTHS[name])) < 0.3) for n in (20, 10, 10)]
-        shape = (209, 159) if name.startswith("atari") else {"binarized_mnist": (28, 28)}.get(name)
+        shape = (209, 159) if name.startswith("atari") else {"binarized_mnist": (28, 28), "digits": (8, 8)}.get(name)
         return data.Splits(name, *parts, binarize, shape=shape, sha256="noise")
 
     monkeypatch.setattr(data, "load", load)
@@ -41,8 +41,13 @@ def noise(monkeypatch):
 # A method differs from set to set in little but its width: one of each, the widest, and what MNIST has alone. The games
 # have one network, and so have MNIST's models of few units: each is trained once. Freeway's three layers have two.
 OURS = [f"{name}-ours" for name in UCI if f"{name}-ours" in RECIPES]
-ALIKE = [*BASELINES, *ATARI_GAMES, *UCI, *OURS, "mnist-9", "mnist-10", "atari/freeway-2"]
-ONCE = [n for n in ALIKE if not n.endswith("nips") and n not in ("web-ours", "eonade2-mnist", "atari/pong")]
+FRONTIER = [name for name in RECIPES if "-frontier" in name]  # nor have these more than ocr_letters-ours, but size
+ALIKE = [*BASELINES, *ATARI_GAMES, *FRONTIER, *UCI, *OURS, "mnist-9", "mnist-10", "atari/freeway-2"]
+ONCE = [
+    n
+    for n in ALIKE
+    if not n.endswith("nips") and n not in ("web-ours", "eonade2-mnist", "atari/pong", "ocr_letters-ours")
+]
 
 
 @pytest.mark.parametrize("name", [n for n in RECIPES if n not in ONCE])
@@ -88,7 +93,8 @@ def test_fields_survive_the_command_line(name):
 
 
 def test_the_games_have_one_network():
-    assert len({RECIPES[name].architecture for name in ATARI_GAMES}) == 1
+    for names in (ATARI_GAMES, [f"{name}-frontier" for name in ATARI_GAMES]):
+        assert len({RECIPES[name].architecture for name in names}) == 1
 
 
 def test_the_data_are_described():
@@ -303,13 +309,15 @@ def test_parse_field_refuses(name, text, said):
         ({"n_hh": (3,)}, "no field n_hh: did you mean n_h"),
         ({"visible": "urn"}, "visible must be one of factorial"),
         ({"local": (LocalLayer(3, 2, 4),), "visible": "nade"}, "visible grid, conv or factorial"),
-        ({"dropout": 0.1}, "dropout needs visible conv"),
+        ({"dropout": 0.1}, "dropout needs visible conv or eonade"),
         ({"orders": "symmetries"}, "orders needs visible conv"),
         ({"visible": "conv", "dropout": 0.1, "weighted": True, "n_samples": 2}, "leave out dropout"),
         ({"visible": "conv", "dropout": 1.0}, "dropout must be"),
         ({"conv_start": Start(2, 4, 3)}, "odd number of columns"),
         ({"conv_dilations": ()}, "conv_dilations must have"),
         ({"clip": -1.0}, "clip must be"),
+        ({"moved": 1.5}, "moved must be"),
+        ({"warmup": 0.1, "warmup_steps": 10}, "leave one out"),
     ],
 )
 def test_override_refuses(fields, said):

@@ -70,15 +70,16 @@ def test_committed_rows_are_whole(name):
 
 
 def test_every_file_of_a_table_is_a_row():
-    for table in ("table1", "table2", "claims", "atari"):
+    for table in ("table1", "table2", "dynamic", "claims", "atari"):
         for path in (RESULTS / table).glob("*"):
             assert ROWS[path.stem].table == table
 
 
 def test_records_of_games_are_of_their_recipes():
     found = results.read(RESULTS)
-    assert {row.name for row in atari.ROWS} <= set(found)
-    for row in atari.ROWS:
+    ran = [row for row in atari.ROWS if row.name in found]
+    assert {row.name for row in set(atari.ROWS) - set(ran)} <= {r.name for r in atari.ROWS if "-frontier" in r.name}
+    for row in ran:
         expected, recorded = run.recipe_of(row), Recipe.from_json(found[row.name]["recipe"])
         assert expected is not None
         assert recorded.replace(description=expected.description) == expected

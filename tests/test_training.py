@@ -23,10 +23,12 @@ from helpers import fresh, randomised, same
 
 from darn import zoo
 from darn.config import Architecture, Training
-from darn.data import Rows
+from darn.data import Moves, Rows
 from darn.errors import DarnError
 from darn.inference.likelihood import exact
 from darn.model_file import load_model
+from darn.paper.recipes import RECIPES
+from darn.runs.dataset import load_data, training_rows
 from darn.training import (
     DeviceRows,
     Hyper,
@@ -305,6 +307,50 @@ def test_dynamic_binarisation_draws_afresh_with_the_right_mean():
     assert np.all(np.abs(one.mean(axis=0) - p) <= 4 * np.sqrt(p * (1 - p) / 4000))
 
 
+# ---------------------------------------------------------------- moved images
+
+
+def shown(values, moves, n=200, grey=False):
+    """The same image as so many steps see it, by the key alone."""
+    rows = Rows(np.repeat(np.asarray(values, np.uint8)[None], n, axis=0), 12, grey=grey, moves=moves)
+    return np.asarray(take(DeviceRows.put(rows), jnp.arange(n)).x).reshape(n, 3, 4)
+
+
+def test_a_share_of_the_images_moves_by_whole_pixels():
+    image = np.array([[0, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0]], np.uint8)
+    found = shown(np.packbits(image), Moves((3, 4), 0.5, 1.0, 0.0, 0.0))
+    edge = np.pad(image, 1)
+    shifts = {edge[i : i + 3, j : j + 4].tobytes() for i in range(3) for j in range(3)}
+    seen = [one.astype(np.uint8).tobytes() for one in found]
+    assert set(seen) == shifts  # in all directions, with nothing but 0 coming in
+    still = np.mean([one == image.tobytes() for one in seen])
+    assert abs(still - (0.5 + 0.5 / 4)) < 0.15
+    assert {*shown(np.packbits(image), Moves((3, 4), 0.0, 1.0, 90.0, 0.5), 20).sum(axis=(1, 2))} == {3.0}
+
+
+def test_grey_levels_move_before_they_become_bits():
+    image = np.arange(12, dtype=np.uint8) * 20
+    still = shown(image, Moves((3, 4), 1.0, 0.0, 0.0, 0.0, 128 / 255), 3, grey=True)
+    np.testing.assert_array_equal(still.reshape(3, 12), np.repeat((image >= 128)[None], 3, axis=0))
+    levels = shown(image, Moves((3, 4), 1.0, 0.4, 10.0, 0.1), 50, grey=True)
+    assert len(np.unique(np.round(levels[:, 1, 1], 4))) == 50  # no two alike
+    assert np.all(np.abs(levels[:, 1, 1] - image[5] / 255) < 0.4 * 100 / 255 + 0.1)
+    drawn = shown(image, Moves((3, 4), 1.0, 0.4, 10.0, 0.1, 0.4), 50, grey=True)
+    assert set(np.unique(drawn)) == {0, 1}
+
+
+def test_moved_digits_train_from_grey_levels_and_are_scored_as_they_are(tmp_path):
+    recipe = RECIPES["digits-ours"].tiny().replace(moved=1.0)
+    splits = load_data(recipe)
+    rows = training_rows(splits, recipe)
+    assert (rows.grey, splits.train.grey, len(rows)) == (True, False, len(splits.train))
+    plain = replace(rows.moves, share=0.0)
+    bits = take(DeviceRows.put(replace(rows, moves=plain)), jnp.arange(50)).x
+    np.testing.assert_array_equal(bits, splits.train.unpack()[:50])
+    with pytest.raises(DarnError, match="moved needs images"):
+        training_rows(replace(splits, shape=None), recipe)
+
+
 def test_dynamic_binarisation_trains():
     """Biases come to the intensities themselves, which no single draw of so few rows would tell, by way of bits."""
     values = np.array([[40, 80, 120, 160, 200, 240]], np.uint8)
@@ -473,7 +519,7 @@ import dataclasses, pathlib, sys
 import jax, numpy as np
 from darn import zoo
 from darn.config import Architecture, Training
-from darn.data import Rows
+from darn.data import Moves, Rows
 from darn.training import fit
 build = jax.jit(zoo.build, static_argnums=(0, 1))  # as `small` does
 model = build(Architecture(n_h=(2,), n_d=(4,), visible="factorial"), 6, key=jax.random.key(0))

@@ -196,7 +196,7 @@ def round_trip(path, folder, columns=AUTO, schema=None, delimiter=None):
         x = item if cells is None else item[0]
         blocks.append((first, item if cells is None else coded(given.cells, cells, first, *item)[0]))
         first += len(x)
-    data.restore(out, iter(blocks), given.rows, given.n, notes, None)
+    data.restore(out, [(notes, iter(blocks))], given.rows, given.n, None)
     return given, Path(out).read_bytes()
 
 

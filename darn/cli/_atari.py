@@ -17,6 +17,7 @@ def record(args) -> None:
     if args.frames < 20:
         raise DarnError(f"--frames must be at least 20, not {args.frames}")
     at_least_one(args, "processes")
+    args.seed = 2014 if args.seed is None else args.seed
     check_seed(args)
     from tqdm import tqdm
 

@@ -1,18 +1,24 @@
 """What the commands share: how they take arguments, choose a device and print."""
 
 import argparse
+import contextlib
+import hashlib
 import json
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import Field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from darn.cache import use_cache
 from darn.cli import _together
 from darn.errors import DarnError, printable
+from darn.files import read_bytes
 from darn.jsonable import FieldError
 from darn.runs.fields import fields_of, join_texts, parse_field, placeholder, show_field
+from darn.runs.shards import Shard, claimed
 
 BAR = {"unit": " rows", "disable": None}  # a progress bar with the time left, on a terminal only
 
@@ -124,6 +130,37 @@ def add_unseen(p) -> None:
 def add_delimiter(p) -> None:
     """The option of commands that read a table."""
     p.add_argument("--delimiter", metavar="D", help="between the cells of a text table: one character, tab or blank")
+
+
+def add_shard(p) -> None:
+    """The option of commands whose work many processes can share."""
+    p.add_argument(
+        "--shard",
+        type=Shard.parse,
+        metavar="I/N",
+        help="do the I-th of N parts only, into a file beside the output; `darn cat` joins them; see docs/scale.md",
+    )
+
+
+@contextlib.contextmanager
+def sharing(args, out: str, model: Path, **job: Any) -> Iterator[str | None]:
+    """The path to write: the output, or the shard of it that is asked for; None if that is done already.
+
+    Args:
+        args: of a command with `add_shard`.
+        out: the output.
+        model: the model file.
+        job: what else the shards have in common, such as the data and options.
+    """
+    if args.shard is None:
+        yield out
+        return
+    about = {"command": args.command, "model": hashlib.sha256(read_bytes(model)).hexdigest(), **job}
+    with claimed(args.shard, out, about) as todo:
+        path = str(args.shard.path(out))
+        if not todo:
+            say(args, {"shard": str(args.shard), "out": path, "done": True}, f"{path} is done already")
+        yield path if todo else None
 
 
 def _checked(name: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""The commands `compress`, `decompress` and `inspect`."""
+"""The commands `compress`, `decompress`, `cat` and `inspect`."""
 
 import math
 import os
@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from darn.cli._base import Commands, add_delimiter, counted, say, use_device
+from darn.cli._base import Commands, add_delimiter, add_shard, counted, say, sharing, use_device
 from darn.errors import DarnError
 from darn.files import check_target, open_input
 
@@ -16,22 +16,36 @@ from darn.files import check_target, open_input
 def compress(args) -> None:
     *model, source, target = _paths(args, "compress", with_model=not args.train)
     _check_output(target, source, *model)
+    if args.shard is not None and (args.train or "-" in (source, target)):
+        raise DarnError(
+            "--shard is for a file and a model that is there already: leave out --train, and name the files"
+        )
     use_device(args)
-    from tqdm import tqdm
-
     from darn import codec
-    from darn.data import open_source, unit_mask
-    from darn.files import open_output
+    from darn.data import open_source
     from darn.runs.run import load
+    from darn.runs.shards import mark_of
 
     if args.train:
         made, inside, given, extra = _trained(args, source)
-        rows = codec.RowCodec(made)
-    else:
-        run = load(model[0])
-        made, inside, extra = run.model, b"", {}
-        rows = codec.RowCodec(made)  # first: some models cannot compress, whatever the rows
-        given = open_source(source, run.model.n_x, run.shape, args.split, run.schema, args.delimiter)
+        return _compressed(args, codec.RowCodec(made), given, source, target, inside, extra)
+    run = load(model[0])
+    rows = codec.RowCodec(run.model)  # first: some models cannot compress, whatever the rows
+    share = None if args.shard is None else args.shard.rows
+    given = open_source(source, run.model.n_x, run.shape, args.split, run.schema, args.delimiter, share)
+    with sharing(args, target, run.file, data=mark_of(source), split=args.split) as out:
+        if out is not None:
+            _compressed(args, rows, given, source, out, b"", {})
+
+
+def _compressed(args, rows, given, source: str, target: str, inside: bytes, extra: dict) -> None:
+    """Writes the file, and says what is in it."""
+    from tqdm import tqdm
+
+    from darn import codec
+    from darn.data import unit_mask
+    from darn.files import open_output
+
     held: list = []  # the first rows, to measure the cost of rounding
 
     def watched():
@@ -49,7 +63,7 @@ def compress(args) -> None:
         how = {"notes": given.notes, "model": inside, "mask": mask, "rest": given.cells, "progress": bar.update}
         found = rows.write(f, watched(), given.rows, **how)
     seconds = time.monotonic() - began
-    cost = codec.rounding_cost(made, rows.twin, held[0]) if held else 0.0
+    cost = codec.rounding_cost(rows.model, rows.twin, held[0]) if held else 0.0
     facts = {
         **_facts(found),
         "rounding_cost_nats_a_row": cost,
@@ -104,11 +118,12 @@ def decompress(args) -> None:
     from tqdm import tqdm
 
     from darn import codec
-    from darn.data import Schema, check_restore, read_notes, restore, unit_mask
+    from darn.data import Schema, check_joint, check_restore, read_notes, restore, unit_mask
     from darn.runs.run import load
 
     with _open(source) as f:
-        head = codec.read_head(f)
+        members = codec.read_members(f)
+        head = members[0].open(f)
         columns = schema = None
         if model:
             run = load(model[0])
@@ -124,21 +139,38 @@ def decompress(args) -> None:
                 f"{source} does not contain its model: give the model first, as in "
                 f"`darn decompress RUN {source} {target}`"
             )
-        cells = check_restore(target, head.notes, head.rows, head.n_x, schema)
+        cells = []
+        for i, member in enumerate(members):
+            notes = member.open(f).notes
+            cells.append(check_restore(target, notes, member.rows, head.n_x, schema))
+            if i:
+                check_joint(head.notes, notes)
         if args.keep_going and "images" in head.notes:
             raise DarnError("--keep-going is for tables: an image cannot be restored without all of its rows")
-        lost = 0
-        with tqdm(total=head.rows, desc="decompressing", unit=" rows", disable=True if args.quiet else None) as bar:
-            options = {"mask": unit_mask(head.notes), "rest": cells, "keep_going": args.keep_going}
-            rows, start = codec.RowCodec(made), f.tell()
+        total = sum(member.rows for member in members)
+        rows, lost = codec.RowCodec(made), 0
+
+        def read(**more):
+            for member, rest in zip(members, cells):
+                head = member.open(f)
+                options = {"mask": unit_mask(head.notes), "rest": rest, "keep_going": args.keep_going}
+                yield head.notes, rows.read(f, head, **options, **more)
+
+        with tqdm(total=total, desc="decompressing", unit=" rows", disable=True if args.quiet else None) as bar:
             if args.keep_going:  # how many rows are left is known at the end only: once to count, once to write
-                lost = head.rows - sum(len(x) for _, x in rows.read(f, head, **options))
-                f.seek(start)
-            blocks = rows.read(f, head, progress=bar.update, **options)
-            restore(target, blocks, head.rows - lost, head.n_x, head.notes, columns)
-    facts = {"rows": head.rows - lost, "lost": lost, "units": head.n_x, "out": target}
+                lost = total - sum(len(x) for _, blocks in read() for _, x in blocks)
+            restore(target, read(progress=bar.update), total - lost, head.n_x, columns)
+    facts = {"rows": total - lost, "lost": lost, "units": head.n_x, "out": target}
     left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
-    _say_beside(args, target, facts, f"{counted(head.rows - lost)} of {head.n_x:,} units in {target}{left_out}")
+    _say_beside(args, target, facts, f"{counted(total - lost)} of {head.n_x:,} units in {target}{left_out}")
+
+
+def cat(args) -> None:
+    from darn.runs.joined import join
+
+    rows, paths = join(args.files, args.out)
+    facts = {"rows": rows, "files": len(paths), "bytes": os.path.getsize(args.out), "out": args.out}
+    say(args, facts, f"{counted(rows)} of {counted(len(paths), 'file')} in {args.out}")
 
 
 def inspect(args) -> None:
@@ -148,14 +180,21 @@ def inspect(args) -> None:
     with _open(args.file) as f:
         found = codec.inspect(f, verify=args.verify)
         f.seek(0)
-        head = codec.read_head(f)
-    notes = read_notes(head.notes)
-    facts = _facts(found) | {"fingerprint": head.fingerprint.hex(), "images": len(notes.images) or None}
+        members = codec.read_members(f)
+        notes, fingerprint = [], ""
+        for member in members:
+            head = member.open(f)
+            fingerprint = head.fingerprint.hex()
+            notes.append(read_notes(head.notes))
+    images, tile = sum(len(n.images) for n in notes), notes[0].tile
+    facts = _facts(found) | {"fingerprint": fingerprint, "images": images or None, "parts": len(members)}
     facts["verified"] = args.verify
     checked = "every block" if args.verify else "the header and the end, but not the rows: --verify checks every block"
-    lines = [*_lines(args.file, found), f"  model      fingerprint {head.fingerprint.hex()}"]
-    if notes.tile:
-        lines.append(f"  images     {len(notes.images):,}, in tiles of {notes.tile[0]} x {notes.tile[1]}")
+    lines = [*_lines(args.file, found), f"  model      fingerprint {fingerprint}"]
+    if len(members) > 1:
+        lines.append(f"  parts      {len(members):,}, each a compressed file of its own")
+    if tile:
+        lines.append(f"  images     {images:,}, in tiles of {tile[0]} x {tile[1]}")
     say(args, facts, *lines, f"  checked    {checked}")
 
 
@@ -237,6 +276,7 @@ def register(add: Commands) -> None:
     p.add_argument("paths", nargs="+", metavar="RUN IN OUT", help="model, rows or images, output file; - for a pipe")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
     add_delimiter(p)
+    add_shard(p)
     p.add_argument("--train", action="store_true", help="train a model on these rows and store it inside the file")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)
@@ -254,6 +294,15 @@ def register(add: Commands) -> None:
     p.add_argument("--keep-going", action="store_true", help="leave out rows whose block is damaged")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     add.computing(p)
+
+    p = add.command(
+        "cat",
+        cat,
+        "join compressed files of one model, or scores and samples, into one file",
+        "  darn cat a.drn b.drn --out all.drn\n  darn cat scores-*-of-00008.npy --out scores.npy",
+    )
+    p.add_argument("files", nargs="+", metavar="FILE", help=".drn, .npy or .csv; the shards of one output in any order")
+    p.add_argument("--out", required=True, metavar="FILE", help="the file to write, of the same kind")
 
     p = add.command("inspect", inspect, "where the bytes of a compressed file go", "  darn inspect my.drn")
     p.add_argument("file", metavar="FILE", help="a file that `darn compress` wrote")

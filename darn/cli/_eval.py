@@ -1,9 +1,21 @@
-"""The command `eval`."""
+"""The commands `eval` and `score`."""
 
 import contextlib
 import time
 
-from darn.cli._base import BAR, Commands, add_precision, add_unseen, at_least_one, precision_of, say, use_device
+from darn.cli._base import (
+    BAR,
+    Commands,
+    add_delimiter,
+    add_precision,
+    add_shard,
+    add_unseen,
+    at_least_one,
+    precision_of,
+    say,
+    sharing,
+    use_device,
+)
 from darn.errors import DarnError
 
 
@@ -65,6 +77,49 @@ def evaluate(args) -> None:
     if stored is not None:
         facts["stored"] = stored
     say(args, facts, *_eval_lines(facts, found))
+
+
+def score(args) -> None:
+    precision_of(args)
+    from darn.data import TABLES, check_output, open_table
+
+    check_output(args.out, TABLES, args.data, args.model)
+    use_device(args)
+    import numpy as np
+    from tqdm import tqdm
+
+    from darn.inference import likelihood
+    from darn.inference.summary import Running
+    from darn.runs.run import load
+    from darn.runs.shards import mark_of
+
+    run = load(args.model)
+    rows = run.open(args.data, args.split, delimiter=args.delimiter, unseen=args.unseen)
+    method = likelihood.method_for(run.model) if args.method == "auto" else args.method
+    precision = precision_of(args) if method == "importance" else {}
+    start, stop = (0, rows.rows) if args.shard is None else args.shard.rows(rows.rows)
+    job = {"data": mark_of(args.data or run.recipe.data.source), "split": args.split, "rows": rows.rows}
+    job |= {"options": {"method": method, "seed": args.seed, "unseen": args.unseen, **precision}}
+    with sharing(args, args.out, run.file, **job) as out, contextlib.ExitStack() as stack:
+        if out is None:
+            return
+        bar = stack.enter_context(tqdm(total=(stop - start) * precision.get("repeats", 1), **BAR, desc="scoring"))
+        write = stack.enter_context(open_table(out, stop - start, ["log_p"]))
+        running = Running(method, precision.get("n_samples"), precision.get("repeats", 1))
+        options = {"method": method, "seed": args.seed, "numbers": start, "progress": bar.update, **precision}
+        if start == stop:  # fewer rows than shards
+            write(np.zeros(0))
+        for part in likelihood.score_parts(run.model, rows.within(start, stop).scored(), rows.rows, **options):
+            running.add(part)
+            write(part.log_p.astype(np.float64))
+    facts = {"model": str(args.model), "data": args.data or run.recipe.data.source, "out": out, "rows": stop - start}
+    facts |= {"first_row": start, "seed": args.seed}
+    mean = ""
+    if stop > start:
+        found = running.summary()
+        facts |= {"method": found.method, "nll": found.nll}
+        mean = f"; -log p {found.nll:.3f} nats on average"
+    say(args, facts, f"{stop - start:,} scores in {out}{mean}")
 
 
 def _evaluate_rbm(args, stored: dict | None) -> None:
@@ -171,12 +226,34 @@ def register(add: Commands) -> None:
         help="like the stored figure, usually every 10th row with 1,000 samples",
     )
     p.add_argument("--every", type=int, default=1, metavar="K", help="score every K-th row only (default 1)")
+    _add_method(p)
+    p.add_argument("--per-row", metavar="FILE", help="log p of every row, nats, as .npy, or as .csv with row numbers")
+    p.add_argument("--baselines", action="store_true", help="also score independent Bernoullis and a mixture")
+    add.computing(p)
+
+    p = add.command(
+        "score",
+        score,
+        "write log p of every row: what `eval` measures, alone",
+        "  darn score runs/m my_rows.csv --out scores.npy\n"
+        "  darn score runs/m my_rows.parquet --out scores.npy --shard 3/8",
+    )
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
+    p.add_argument("data", nargs="?", help="rows to score (default: the test rows of the model's own data)")
+    p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    p.add_argument("--out", required=True, metavar="FILE", help="FILE.npy or FILE.csv: log p of every row, nats")
+    add_shard(p)
+    add_delimiter(p)
+    add_unseen(p)
+    add_precision(p, repeats=10)
+    _add_method(p)
+    add.computing(p)
+
+
+def _add_method(p) -> None:
     p.add_argument(
         "--method",
         choices=("auto", "exact", "importance"),
         default="auto",
         help="auto, the default: exact up to 16 units, fewer under a NADE",
     )
-    p.add_argument("--per-row", metavar="FILE", help="log p of every row, nats, as .npy, or as .csv with row numbers")
-    p.add_argument("--baselines", action="store_true", help="also score independent Bernoullis and a mixture")
-    add.computing(p)

@@ -1,7 +1,6 @@
 """The command `query`."""
 
 from darn.cli._base import Commands, add_given, check_seed, say, use_device
-from darn.cli._sample import label_contexts, one_context
 from darn.errors import DarnError
 
 MOST = 30  # values of a distribution that are printed
@@ -13,6 +12,7 @@ def query(args) -> None:
         raise DarnError(f"--samples must be at least 2, not {args.samples}")
     use_device(args)
     from darn.runs import questions
+    from darn.runs.classes import label_contexts, one_context
     from darn.runs.run import load
 
     run = load(args.model)

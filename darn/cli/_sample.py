@@ -10,11 +10,13 @@ from darn.cli._base import (
     Commands,
     add_delimiter,
     add_given,
+    add_shard,
     add_unseen,
     check_different,
     check_seed,
     counted,
     say,
+    sharing,
     use_device,
 )
 from darn.cli._cost import check_cost
@@ -45,24 +47,37 @@ def sample(args) -> None:
     if args.n < least:
         raise DarnError(f"-n must be at least {least}, not {args.n}")
     check_seed(args)
+    shard = args.shard
+    if shard is not None:
+        check_output(args.out, TABLES, args.model)
+        more = {"--given": args.given, "--sparse": args.sparse, "--log-joint": args.log_joint, "--hidden": args.hidden}
+        if args.csv or any(more.values()):
+            named = ["--csv"] * args.csv + [k for k, v in more.items() if v]
+            raise DarnError(f"--shard writes rows into a file, and nothing else: leave out {', '.join(named)}")
     extras = {"--sparse": args.sparse, "--log-joint": args.log_joint, "--hidden": args.hidden}
     if args.given and any(extras.values()):
         raise DarnError(f"--given draws rows alone: leave out {', '.join(k for k, v in extras.items() if v)}")
     if args.sparse and args.log_joint:
         raise DarnError("--sparse counts additions and scores nothing: leave out --log-joint, or --sparse")
     use_device(args)
+    import numpy as np
     from tqdm import tqdm
 
     from darn.batching import chunks
     from darn.inference import sampling, sparse
     from darn.inference.summary import Moments
     from darn.runs import questions, synthetic
+    from darn.runs.classes import label_contexts, one_context
     from darn.runs.run import load
 
     run = load(args.model)
+    start, stop = (0, args.n) if shard is None else shard.rows(args.n)
+    count = stop - start
     contexts = label_contexts(run, args.label)
     layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
     words = run.schema is not None and ending in ("csv", "parquet")
+    if ending == "parquet" and args.shard:
+        raise DarnError("shards of a Parquet file cannot be joined: use --out FILE.csv")
     if ending == "parquet" and not words:
         raise DarnError(f"{args.out}: only rows of a table can be Parquet; this model is over bits: use .npy or .csv")
     more = {} if args.sparse else {"log_joint": bool(args.log_joint)}
@@ -76,15 +91,22 @@ def sample(args) -> None:
         if schema is not None and within is not None:
             given = {"context": context, "seed": args.seed, **options}
             return questions.given_rows(run.model, schema, within, n, **given)
-        given = None if contexts is None else (((), contexts(*c)) for c in chunks(n, sampling.CHUNK))
-        return draw(run.model, n, given, seed=args.seed, **more, **options)
+        given = None
+        if contexts is not None:
+            given = (((), contexts(np.arange(start + i, start + i + m))) for i, m in chunks(n, sampling.CHUNK))
+        some = {} if shard is None else {"numbers": start, "of": args.n}
+        return draw(run.model, n, given, seed=args.seed, **more, **some, **options)
 
     check_cost(args, run.model, ending, lambda n: list(drawn(n)))
     log_joint, additions, active, kept = Moments(), 0, 0, []
-    copies = synthetic.Copies(run) if words and not args.given else None
+    copies = synthetic.Copies(run) if words and not args.given and shard is None else None
+    job = {"rows": args.n, "options": {"seed": args.seed, "label": args.label}}
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(tqdm(total=None if args.given else args.n, **BAR, desc="sampling"))
+        out = None if args.csv else stack.enter_context(sharing(args, args.out, run.file, **job))
+        if shard is not None and out is None:
+            return
+        bar = stack.enter_context(tqdm(total=None if args.given else count, **BAR, desc="sampling"))
         write_log_joint = (
             stack.enter_context(open_table(args.log_joint, args.n, ["log_joint"])) if args.log_joint else None
         )
@@ -92,8 +114,8 @@ def sample(args) -> None:
 
         def rows():
             nonlocal additions, active
-            done = 0
-            for part in drawn(args.n, progress=bar.update):
+            done = start
+            for part in drawn(count, progress=bar.update):
                 if write_log_joint is not None:
                     write_log_joint(part.log_joint)
                     log_joint.add(part.log_joint)
@@ -106,23 +128,23 @@ def sample(args) -> None:
                     copies.add(part.x)
                 if args.given:
                     kept.append(part.without_rows())
-                yield part.x, None if contexts is None else contexts(done, len(part.x))
+                yield part.x, None if contexts is None else contexts(np.arange(done, done + len(part.x)))
                 done += len(part.x)
 
         if words:
-            names, texts = synthetic.table(run, rows(), seed=args.seed, within=within)
+            names, texts = synthetic.table(run, rows(), seed=args.seed, within=within, first=start)
             columns = run.schema.columns if run.schema is not None else ()
-            typed = open_parquet(args.out, columns, names[len(columns) :]) if ending == "parquet" else None
-            write: Any = stack.enter_context(typed or open_words(args.out, names))
+            typed = open_parquet(out, columns, names[len(columns) :]) if ending == "parquet" else None
+            write: Any = stack.enter_context(typed or open_words(out, names))
         else:
             texts = (x for x, _ in rows())
             how = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
-            write = stack.enter_context(open_visible(args.out, args.n, **how))
+            write = stack.enter_context(open_visible(out, count, **how))
         for part in texts:
             write(part)
     seconds = time.perf_counter() - began
-    facts = {"rows": args.n, "seed": args.seed, "out": args.out}
-    lines = [] if args.csv else [f"{counted(args.n, 'sample')} in {args.out}"]
+    facts = {"rows": count, "seed": args.seed, "out": out}
+    lines = [] if args.csv else [f"{counted(count, 'sample')} in {out}"]
     if copies is not None:
         found = facts["copies"] = copies.found()
         lines += [synthetic.sentence(found)] if found else []
@@ -141,38 +163,6 @@ def sample(args) -> None:
         print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
     else:
         say(args, facts, *lines)
-
-
-def label_contexts(run, label: str | None):
-    """A function from (first row, number of rows) to their contexts; None for a model without one."""
-    import numpy as np
-
-    classes = list(run.about.data.classes or ())
-    if label is not None and not classes:
-        raise DarnError("this model was trained without --labels, so there is no class to choose")
-    if run.model.n_context != len(classes):
-        raise DarnError("this model needs an observed context for every row: sample it from Python")
-    if not classes:
-        return None
-    if label is not None and label not in classes:
-        raise DarnError(f"there is no class {label!r}: choose one of {', '.join(classes)}")
-
-    def contexts(start: int, count: int):
-        every = np.arange(start, start + count) % len(classes)
-        chosen = every if label is None else np.full(count, classes.index(label))
-        return np.eye(len(classes), dtype=np.float32)[chosen]
-
-    return contexts
-
-
-def one_context(run, contexts, label: str | None):
-    """The context of all rows; None for a model without one."""
-    if contexts is None:
-        return None
-    if label is None:
-        classes = ", ".join(run.about.data.classes)
-        raise DarnError(f"conditions are for one class: choose it with --label, one of {classes}")
-    return contexts(0, 1)[0]
 
 
 def encode(args) -> None:
@@ -238,6 +228,7 @@ def register(add: Commands) -> None:
     p.add_argument("--hidden", metavar="OUT.npz", help="write the hidden layers h1, h2, ...")
     p.add_argument("--label", help="for a model trained with --labels: the class to draw")
     p.add_argument("--sparse", action="store_true", help="fDARN's sampler, which counts its additions")
+    add_shard(p)
     p.add_argument("--large", action="store_true", help="even if it takes more than a day, or more than 100 GB")
     add.computing(p)
 

@@ -57,8 +57,8 @@ def _sweep_lines(record: dict, out: Path, table: list[str], bound: str):
 
 # ---------------------------------------------------------------- reproduce
 
-TABLES, FIGURES = ("table1", "table2", "claims", "atari"), ("fig2", "fig3", "fig4", "fig5")
-TARGETS = ("table1", "table2", "fig2", "claims", "costs", "atari", "fig3", "fig4", "fig5", "all")
+TABLES, FIGURES = ("table1", "table2", "dynamic", "claims", "atari"), ("fig2", "fig3", "fig4", "fig5")
+TARGETS = ("table1", "table2", "dynamic", "fig2", "claims", "costs", "atari", "fig3", "fig4", "fig5", "all")
 
 
 def reproduce(args) -> int:
@@ -203,6 +203,7 @@ def _show_figure(target, driver, found, making: bool):
 _SHOW = {
     "table1": _show_table("table1"),
     "table2": _show_table("table2"),
+    "dynamic": _show_table("dynamic"),
     "claims": _show_claims,
     "costs": _show_costs,
     "atari": _show_atari,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from darn.cli import _atari, _together
+from darn.cli import _atari, _pack, _together
 from darn.cli._base import Commands, add_field, given_fields, say, short, use_device
 from darn.cli._meet import place_of
 from darn.errors import DarnError
@@ -18,8 +18,6 @@ from darn.runs.recipe import PARTS, Recipe, override
 
 if TYPE_CHECKING:
     from darn.data import Splits
-
-TABLE = ("categorical", "column", "drop", "weights")  # fields that are about a table's columns
 
 
 def recipes(args) -> None:
@@ -38,6 +36,10 @@ def recipes(args) -> None:
 def data_sets(args) -> None:
     if args.name == "atari" or args.game:
         return _atari.record(args)
+    if args.name == "pack":
+        return _pack.pack(args)
+    if args.files or args.out or args.like:
+        raise DarnError("several files, --out and --like are for `darn data pack`: name one set or file")
     from darn import data
 
     if args.name is None:
@@ -48,8 +50,8 @@ def data_sets(args) -> None:
             lines.append(f"{s['name']:32} {s['columns']:7}  {rows:24} {'yes' if s['present'] else 'no':5} {s['about']}")
         return say(args, sets, *lines, f"data folder: {data.data_dir()} (set DARN_DATA to use another)")
     given = given_fields(args)
-    columns = data.Columns(**{name: given[name] for name in TABLE if name in given})
-    splits = data.load(args.name, binarize=args.binarize, labels=args.labels, columns=columns)
+    columns = data.Columns(**{name: given[name] for name in _pack.TABLE if name in given})
+    splits = data.load(args.name, binarize=args.binarize, threshold=args.threshold, labels=args.labels, columns=columns)
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
     facts = {
         "name": splits.name,
@@ -177,15 +179,20 @@ def register(add: Commands) -> None:
     p = add.command(
         "data",
         data_sets,
-        "list the data sets, or fetch and check one; record Atari frames",
+        "list the data sets, or fetch and check one; pack files of any size; record Atari frames",
         "  darn data\n  darn data mushrooms\n  darn data pets.csv --categorical auto\n"
+        "  darn data pack a.csv b.csv --out packed\n"
         "  darn data atari --game pong --frames 100000",
     )
-    p.add_argument("name", nargs="?", help="a data set's name, or your own file")
+    p.add_argument("name", nargs="?", help="a data set's name, or your own file; pack or atari")
+    p.add_argument("files", nargs="*", metavar="FILE", help="pack: the files to write as one packed set")
+    p.add_argument("--out", metavar="FOLDER", help="pack: the folder to write")
+    p.add_argument("--like", metavar="RUN", help="pack: read the files as this model does, to score or complete them")
     p.add_argument("--binarize", help="how grey levels become bits: threshold, static, dynamic or intensity")
+    p.add_argument("--threshold", type=float, default=0.5, help="of full scale, for --binarize threshold (default 0.5)")
     p.add_argument("--labels", metavar="COLUMN", help="the column that holds class labels")
     for f in fields_of("data"):
-        if f.name in TABLE:
+        if f.name in _pack.TABLE:
             add_field(p, f)
     p.add_argument(
         "--game",
@@ -194,7 +201,7 @@ def register(add: Commands) -> None:
         help="atari: the games to record, in parallel; 'all' for the paper's five",
     )
     p.add_argument("--frames", type=int, default=100_000, help="atari: frames to keep of each game (default 100000)")
-    p.add_argument("--seed", type=int, default=2014, help="atari: seed of everything random (default 2014)")
+    p.add_argument("--seed", type=int, help="of everything random (default 0; for atari 2014)")
     p.add_argument("--processes", type=int, help="atari: emulators in parallel (default: one per core)")
 
     p = add.command(

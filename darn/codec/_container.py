@@ -1,9 +1,10 @@
-"""The file: a header, independent blocks, and an end with the accounts.
+"""The file: one member or several, each a header, independent blocks, and an end with the accounts.
 
     header  magic, version, length, fingerprint of the model, columns, rows, notes, embedded model (may be empty), CRC
     block   rows, length, CRC of these and the data, data          (repeated)
     end     0, number of hidden layers, bits by layer, rows without bits back, CRC
 
+The rows of a file are those of its members in order: files of one model can be put one behind the other.
 Numbers are varints; CRCs are zlib's CRC-32 in four bytes, little-endian.
 """
 
@@ -203,6 +204,4 @@ def read_blocks(file: BinaryIO, head: Head, *, skip: bool = False) -> Iterator[B
         raise DarnError("the file's end is damaged: get another copy of it")
     if row != head.rows:
         raise DarnError(f"the file holds {row:,} rows, but its header says {head.rows:,}: get another copy of it")
-    if file.read(1):
-        raise DarnError("there are extra bytes after the end of the compressed rows: get another copy of the file")
     yield End(tuple(numbers[: layers + 1]), tuple(numbers[layers + 1 : -1]), numbers[-1])

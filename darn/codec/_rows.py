@@ -17,6 +17,7 @@ from darn.batching import recut
 from darn.codec import _blocks
 from darn.codec._bytes import MalformedError
 from darn.codec._container import Block, End, Head, block_bytes, read_blocks, read_head
+from darn.codec._members import read_members
 from darn.codec._stack import Lengths, StackCodec
 from darn.codec._symbols import Writing
 from darn.codec._twin import fingerprint, twin
@@ -247,10 +248,10 @@ def decompress(
         DarnError: if the data are damaged or of another model.
     """
     file = io.BytesIO(data)
-    head = read_head(file)
-    codec = RowCodec(model, batch=batch, workers=workers)
-    parts = [x for _, x in codec.read(file, head, keep_going=keep_going)]
-    return np.concatenate(parts) if parts else np.zeros((0, head.n_x), np.uint8)
+    codec, parts = RowCodec(model, batch=batch, workers=workers), [np.zeros((0, model.n_x), np.uint8)]
+    for member in read_members(file):
+        parts += [x for _, x in codec.read(file, member.open(file), keep_going=keep_going)]
+    return np.concatenate(parts)
 
 
 def inspect(data: bytes | BinaryIO, *, verify: bool = False) -> Accounts:
@@ -268,16 +269,25 @@ def inspect(data: bytes | BinaryIO, *, verify: bool = False) -> Accounts:
         DarnError: if the file is damaged.
     """
     file = io.BytesIO(data) if isinstance(data, bytes) else data
-    head = read_head(file)
-    size, end = file.tell(), None
-    for part in read_blocks(file, head, skip=not verify):
-        if isinstance(part, End):
-            end = part
-        elif part.data is None:
-            raise _damaged(part)
-    assert end is not None  # `read_blocks` ends with it, or raises
-    p, q = (tuple(map(float, side)) for side in (end.p, end.q))
-    return Accounts(head.rows, head.n_x, file.tell(), size, len(head.model), p, q, end.first)
+    members = read_members(file, check=check_block if verify else None)
+    file.seek(0)
+    add = lambda of: tuple(map(float, np.sum([of(m.end) for m in members], axis=0)))  # noqa: E731
+    return Accounts(
+        rows=sum(m.rows for m in members),
+        n_x=read_head(file).n_x,
+        size=sum(m.stop - m.begin for m in members),
+        head=sum(m.start - m.begin for m in members),
+        model=sum(m.model for m in members),
+        p=add(lambda end: end.p),
+        q=add(lambda end: end.q),
+        first=sum(m.end.first for m in members),
+    )
+
+
+def check_block(block: Block) -> None:
+    """Refuses a damaged one."""
+    if block.data is None:
+        raise _damaged(block)
 
 
 def _damaged(block: Block) -> DarnError:

@@ -21,7 +21,7 @@ import numpy as np
 from darn.batching import map_rows
 from darn.codec import _choice
 from darn.codec._ans import Ans
-from darn.codec._twin import dtype_of
+from darn.codec._twin import alone, dtype_of
 from darn.devices import everywhere
 from darn.layers import AbstractBinaryLayer
 from darn.model import Stack
@@ -109,18 +109,22 @@ class Evaluator:
         weights = sum(w.size for w in jax.tree.leaves(eqx.filter(twin, eqx.is_inexact_array)))
         # A block begins with a dozen groups of few rows: padding all of them takes half as long again as the others.
         self._few = -(-self.batch // 8) if self.batch * weights > PROGRAM else 0
-        self._dtype = dtype_of(twin)
-        with self._exactly():
-            self._spread = everywhere(twin)
         layers = [*((("p", l), part.layer) for l, part in enumerate(twin.decoder))]
         layers += [(("q", k), part.layer) for k, part in enumerate(twin.encoder)]
+        # Each conditional has a float type of its own, and programs that know of no other.
+        parts = {place: alone(twin, *place) for place, _ in layers}
+        self._dtypes = {place: dtype_of(part) for place, part in parts.items()}
+        self._spread = {}
+        for place, part in parts.items():
+            with self._exactly(*place):
+                self._spread[place] = everywhere(part)
         # (orders, units) in the sequence in which they are decided, of layers that do not simply go from first to last.
         self.sequences = {place: found for place, layer in layers if (found := _sequences(layer)) is not None}
 
     @contextlib.contextmanager
-    def _exactly(self) -> Iterator[None]:
-        # No TF32 on an accelerator, and float64 if the twin uses it.
-        with jax.default_matmul_precision("highest"), jax.enable_x64(self._dtype == "float64"):
+    def _exactly(self, side: str, l: int) -> Iterator[None]:
+        # No TF32 on an accelerator, and float64 if the conditional's twin uses it.
+        with jax.default_matmul_precision("highest"), jax.enable_x64(self._dtypes[side, l] == "float64"):
             yield
 
     def _size(self, rows: int) -> int:
@@ -142,9 +146,9 @@ class Evaluator:
         self, side: str, l: int, y: Bits, x: Bits | None, h: tuple[Bits, ...], order: int | None = None
     ) -> np.ndarray:
         """(units, rows): the logits of p(y|h) or q(y|x,h) for a known y, of a layer with several orders in one."""
-        with self._exactly():
+        with self._exactly(side, l):
             number = 0 if order is None else np.asarray(order, np.int32)  # an array: one program for all orders
-            program = partial(_logits, self._spread, side, l, number)
+            program = partial(_logits, self._spread[side, l], side, l, number)
             return map_rows(program, len(y), self._size(len(y)), y, x, h, out_axis=-1, numbered=True)
 
     def walk(
@@ -178,8 +182,8 @@ class Evaluator:
                 raise TypeError(f"on the host, {type(layer).__name__}.walk must decide the units in order")
             return decided + count, choose(here, a)
 
-        with self._exactly():
-            program = partial(_start, self._spread, side, l)
+        with self._exactly(side, l):
+            program = partial(_start, self._spread[side, l], side, l)
             orders = None if orders is None else orders.astype(np.int32)
             state = map_rows(program, rows, self._size(rows), orders, x, h, out_axis=-1, numbered=True)
             own = decide if choose_linear is None else _Linear(decide, choose_linear)

@@ -1,6 +1,7 @@
 """The integer twin of a stack: the same classes with weights on a grid, so that every sum is exact on any machine."""
 
 import hashlib
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from darn.errors import DarnError
 from darn.model import Conditional, Stack
 from darn.model_file import describe
-from darn.nn import ARITHMETICS, CLIPPED, Arithmetic, TooCoarse, bits
+from darn.nn import ARITHMETICS, CLIPPED, Arithmetic, TooCoarse, bits, replaced
 
 
 def twin(model: Stack) -> Stack:
@@ -31,25 +32,36 @@ def twin(model: Stack) -> Stack:
     below = [n[: k + 1] if model.skip else n[k : k + 1] for k in range(model.n_layers)]
     with jax.enable_x64(True):
         deep = any(part.layer.clips for part in (*model.decoder, *model.encoder))
-        for arithmetic in CLIPPED if deep else ARITHMETICS:
-            try:
-                decoder = [_conditional(part, sum(p), arithmetic) for part, p in zip(model.decoder, above)]
-                encoder = [_conditional(part, sum(p), arithmetic) for part, p in zip(model.encoder, below)]
-                return Stack(tuple(decoder), tuple(encoder), model.skip, model.n_context)
-            except TooCoarse:
-                continue
+        arithmetics = CLIPPED if deep else ARITHMETICS
+        decoder = [_conditional(part, sum(p), arithmetics) for part, p in zip(model.decoder, above)]
+        encoder = [_conditional(part, sum(p), arithmetics) for part, p in zip(model.encoder, below)]
+        return Stack(tuple(decoder), tuple(encoder), model.skip, model.n_context)
+
+
+def _conditional(part: Conditional, n: int, arithmetics: Sequence[Arithmetic]) -> Conditional:
+    """The twin of a conditional in the first arithmetic that is fine enough for it: its parents and units are bits."""
+    for arithmetic in arithmetics:
+        net, inputs = part.net, bits(n)
+        try:
+            if net is not None and n:
+                net, inputs = net.quantised(inputs, arithmetic)
+            return Conditional(part.layer.quantised(inputs, arithmetic), net)
+        except TooCoarse:
+            continue
     raise DarnError("the model's weights are too large for exact sums: train it with weight decay")
 
 
-def _conditional(part: Conditional, n: int, arithmetic: Arithmetic) -> Conditional:
-    net, inputs = part.net, bits(n)  # the parents are bits
-    if net is not None and n:
-        net, inputs = net.quantised(inputs, arithmetic)
-    return Conditional(part.layer.quantised(inputs, arithmetic), net)
+def alone(twin: Stack, side: str, l: int) -> Stack:
+    """A stack with one of its conditionals, decoder[l] of side "p" or encoder[l] of side "q", and None for others."""
+
+    def keep(own: str, parts: Sequence[Conditional]) -> tuple:
+        return tuple(part if (own, k) == (side, l) else None for k, part in enumerate(parts))
+
+    return replaced(twin, decoder=keep("p", twin.decoder), encoder=keep("q", twin.encoder))
 
 
 def dtype_of(twin: Stack) -> str:
-    """The float type of the twin: float32 or float64."""
+    """The float type of a conditional's twin, float32 or float64; see `alone`."""
     return str(jax.tree.leaves(eqx.filter(twin, eqx.is_inexact_array))[0].dtype)
 
 

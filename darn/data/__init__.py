@@ -1,7 +1,9 @@
 """Binary data: the published sets by name, and the user's own tables, arrays and images by path."""
 
+from darn.data._arrays import map_array as map_array
 from darn.data._arrays import open_arrays_parts as open_arrays_parts
 from darn.data._atari import GAMES as GAMES
+from darn.data._batch import Batch as Batch
 from darn.data._columns import Columns as Columns
 from darn.data._columns import listed as listed
 from darn.data._conditions import Question as Question
@@ -24,13 +26,18 @@ from darn.data._load import names as names
 from darn.data._load import open_rows as open_rows
 from darn.data._nearest import nearest as nearest
 from darn.data._notes import read_notes as read_notes
+from darn.data._pack import is_pack as is_pack
+from darn.data._pack_rows import PackedRows as PackedRows
+from darn.data._pack_write import pack_files as pack_files
 from darn.data._part import AbstractPart as AbstractPart
 from darn.data._part import Test as Test
 from darn.data._record import record_atari as record_atari
+from darn.data._restore import check_joint as check_joint
 from darn.data._restore import check_restore as check_restore
 from darn.data._restore import restore as restore
 from darn.data._row_source import RowSource as RowSource
 from darn.data._row_source import every_kth as every_kth
+from darn.data._rows import Moves as Moves
 from darn.data._rows import Rows as Rows
 from darn.data._rows import Splits as Splits
 from darn.data._schema import UNSEEN as UNSEEN

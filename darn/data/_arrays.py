@@ -76,6 +76,15 @@ def stored(path: Path, what: str) -> dict[str, Stored]:
         return _stored(f, os.fstat(f.fileno()).st_size, what)
 
 
+def shape_of(path: Path, what: str) -> tuple[int, int] | None:
+    """Height and width of the images in a file of arrays; None if rows are no images."""
+    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+        return None
+    shapes = {array.shape[1:] for key, array in stored(path, what).items() if role(key)[1] == "X" and key != "n"}
+    first = shapes.pop() if len(shapes) == 1 else ()
+    return (first[0], first[1]) if len(first) == 2 else None
+
+
 def _stored(f: IO[bytes], size: int, what: str) -> dict[str, Stored]:
     """Refuses headers that promise other than what follows them, and archives that unpack to much more."""
     start = f.read(2)

@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from darn.data._draws import RowDraws
 from darn.data._labels import plain
 from darn.data._part import AbstractPart, Refused, Test, ValuePart, allowed_values
 from darn.symbols import Coder
 
+GRID = 10  # fractional bits of the edges of cells
 ONE_HOT = 64  # the most values that may have a unit each; more are numbered in binary
 
 
@@ -46,7 +48,7 @@ class AbstractColumn(abc.ABC):
         """The value of each text, none of which is missing; -1 if it is none of them."""
 
     @abc.abstractmethod
-    def draw(self, values: np.ndarray, rng: np.random.RandomState) -> list[str]:
+    def draw(self, values: np.ndarray, rng: RowDraws) -> list[str]:
         """A text of each value."""
 
     @abc.abstractmethod
@@ -89,6 +91,12 @@ class AbstractColumn(abc.ABC):
 
     def nearest(self, word: str) -> str | None:
         """The known text that is most like an unknown one; None if there is none."""
+        return None
+
+    @property
+    def scale(self) -> tuple[int, ...] | None:
+        """The edges of the values on an axis where the training rows have a standard logistic distribution, as
+        multiples of 2^-GRID; None if the values are no cells of numbers that are spelled in binary."""
         return None
 
     # ---------------------------------------------------------------- values and bits
@@ -138,12 +146,12 @@ class AbstractColumn(abc.ABC):
             bits[0] = not self.one_hot
         return bits, unknown
 
-    def decode(self, bits: np.ndarray, rng: np.random.RandomState, part: AbstractPart | None = None) -> list[str]:
+    def decode(self, bits: np.ndarray, rng: RowDraws, part: AbstractPart | None = None) -> list[str]:
         """The texts of rows of bits, drawn from a part of the column if one is given; '' for missing values."""
         values = self.from_bits(bits)
         given = values < self.n
         texts = np.full(len(bits), "", object)
-        texts[given] = (part or self).draw(values[given], rng)
+        texts[given] = (part or self).draw(values[given], rng.take(given))
         return texts.tolist()
 
     # ---------------------------------------------------------------- files
@@ -235,7 +243,7 @@ class Aside(AbstractColumn):
     def draw(self, values, rng):
         if self.numbered is None:
             return [""] * len(values)
-        return [str(self.numbered + i) for i in range(len(values))]
+        return [str(self.numbered + i) for i in rng.numbers.tolist()]
 
     def written(self, values, place):
         return [""] * len(values)

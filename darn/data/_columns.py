@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def listed(names: str | Sequence[str] | None, known: Sequence[str]) -> list[str]
 def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -> Raw:
     """A table, from the bytes of a file, as numbers."""
     if path.suffix.lower() in PARQUET or columns.takes_words:
-        return _words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
+        return read_words(parse_table(path, data, what, columns.delimiter), path, what, labels, columns)
     text = _text_table.open_text(path, data, what, columns.delimiter)
     label = None if labels is None else column_index(labels, text.names, text.width, what)
     part, names = _text_part(text, label), _without(text.names, label)
@@ -90,12 +90,15 @@ def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -
     return Raw(what, {WHOLE: replace(part, X=X)}, columns=names, source=_source(path, text.layout))
 
 
-def column_parts(path: Path, what: str, labels, columns: Columns) -> RawParts | None:
-    """As `read_columns`, for rows to be scored, read in parts; None if how to encode them depends on all rows."""
+def column_parts(path: Path, what: str, labels, columns: Columns, *, scored: bool) -> RawParts | None:
+    """As `read_columns`, read in parts; None if how to encode the rows depends on all of them.
+
+    With `scored`, row weights are left out.
+    """
     if columns.schema is None and (columns.categorical is not None or columns.column):
         return None
     if path.suffix.lower() in PARQUET or columns.takes_words:
-        return _word_parts(path, what, labels, columns)
+        return _word_parts(path, what, labels, columns, scored)
     text = open_text_parts(path, what, columns.delimiter)
     label = None if labels is None else column_index(labels, text.head.names, text.head.width, what)
     rows, width = text.count(), text.head.width - (label is not None)
@@ -103,14 +106,14 @@ def column_parts(path: Path, what: str, labels, columns: Columns) -> RawParts | 
     return RawParts(what, WHOLE, rows, width, read, _without(text.head.names, label)) if rows else None
 
 
-def _word_parts(path: Path, what: str, labels, columns: Columns) -> RawParts | None:
+def _word_parts(path: Path, what: str, labels, columns: Columns, scored: bool) -> RawParts | None:
     table = open_table_parts(path, what, columns.delimiter)
     plain = not columns.takes_words and labels is None
 
     def part_of(part: Table | np.ndarray) -> Part:
         if isinstance(part, np.ndarray):
             return Part(part)
-        return _words(part, path, what, labels, columns, scored=True).parts[WHOLE]
+        return read_words(part, path, what, labels, columns, scored=True, weighted=not scored).parts[WHOLE]
 
     read = lambda: encoded(table.read(numbers=plain), part_of)  # noqa: E731
 
@@ -142,10 +145,15 @@ def _without(names: tuple[str, ...] | None, label: int | None) -> tuple[str, ...
     return names if label is None or not names else names[:label] + names[label + 1 :]
 
 
-def _words(table: Table, path: Path, what: str, labels, columns: Columns, *, scored: bool = False) -> Raw:
-    names, cells = table.names, table.cells
-    if not len(table):
-        raise DarnError(f"{what} has no rows: give at least one.")
+class _Chosen(NamedTuple):
+    """What the columns of a table are for, by their numbers."""
+
+    label: int | None
+    weigh: int | None
+    kept: list[int]  # those that are modelled
+
+
+def _choose(names: Sequence[str], what: str, labels, columns: Columns) -> _Chosen:
     check_unique(names, what)
     index = lambda name, option: column_index(name, names, len(names), what, option=option)  # noqa: E731
     label = None if labels is None else index(labels, "labels")
@@ -160,30 +168,92 @@ def _words(table: Table, path: Path, what: str, labels, columns: Columns, *, sco
     kept = [i for i in range(len(names)) if i not in out]
     if not kept:
         raise DarnError(f"{what}: no column is left to model; drop fewer columns.")
+    return _Chosen(label, weigh, kept)
+
+
+def _infer(names: Sequence[str], cells: Any, what: str, columns: Columns) -> Schema | None:
+    """The schema of the columns that are modelled; None if they are numbers."""
+    if columns.categorical is None and not columns.column:
+        return None
+    chosen = None if columns.categorical in (None, "auto") else listed(columns.categorical, names)
+    fit = None
+    if columns.seed is not None and len(cells) >= 10:  # otherwise there are too few rows to be divided
+        fit = division(len(cells), what, columns.seed)["train"]
+    return infer(names, cells, chosen, what, kinds=columns.kinds(), fit=fit)
+
+
+class _Cells:
+    """The cells of a table that is read in parts: every text once, and four bytes for each cell."""
+
+    def __init__(self):
+        self.names: tuple[str, ...] = ()
+        self.texts: list[dict[str, int]] = []
+        self.numbers: list[list[np.ndarray]] = []
+
+    def add(self, names: tuple[str, ...], cells: np.ndarray) -> None:
+        if not self.names:
+            self.names, self.texts, self.numbers = names, [{} for _ in names], [[] for _ in names]
+        for texts, numbers, column in zip(self.texts, self.numbers, cells.T.tolist()):
+            numbers.append(np.array([texts.setdefault(cell, len(texts)) for cell in column], np.uint32))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.numbers[0])) if self.numbers else 0
+
+    def __getitem__(self, index: tuple[slice, int]) -> np.ndarray:
+        """A column, as an array of all cells gives it."""
+        rows, j = index
+        return np.array(list(self.texts[j]), object)[np.concatenate(self.numbers[j])[rows]]
+
+
+def infer_from_files(paths: Sequence[Path], labels, columns: Columns) -> Schema | None:
+    """The schema that `read_columns` finds for a table of the rows of all these files, which are read in parts."""
+    found = _Cells()
+    for path in paths:
+        what = str(path)
+        table = open_table_parts(path, what, columns.delimiter)
+        kept = _choose(table.names, what, labels, columns).kept
+        names = tuple(table.names[i] for i in kept)
+        if found.names and names != found.names:
+            raise DarnError(f"{what} has other columns than {paths[0]}: give files of the same columns.")
+        for part in table.read():
+            found.add(names, part.cells[:, kept])
+    if not len(found):
+        raise DarnError(f"{paths[0]} has no rows: give at least one.")
+    return _infer(found.names, found, str(paths[0]), columns)
+
+
+def read_words(
+    table: Table, path: Path, what: str, labels, columns: Columns, *, scored: bool = False, weighted: bool = False
+) -> Raw:
+    """A table as numbers; with `scored`, rows of one, checked elsewhere, whose weights count only if `weighted`."""
+    names, cells = table.names, table.cells
+    if not len(table):
+        raise DarnError(f"{what} has no rows: give at least one.")
+    label, weigh, kept = _choose(names, what, labels, columns)
     found: dict[str, Any] = {
         "labels": None if label is None else cells[:, label],
-        "weights": None if weigh is None or scored else _weights(cells[:, weigh], names[weigh], what),
+        "weights": None
+        if weigh is None or (scored and not weighted)
+        else _weights(cells[:, weigh], names[weigh], what),
     }
     used, names = cells[:, kept], tuple(names[i] for i in kept)
     source = _source(path, table.layout)
-    schema = columns.schema
-    if schema is None and (columns.categorical is not None or columns.column):
-        chosen = None if columns.categorical in (None, "auto") else listed(columns.categorical, names)
-        fit = None
-        if columns.seed is not None and len(used) >= 10:  # otherwise there are too few rows to be divided
-            fit = division(len(used), what, columns.seed)["train"]
-        schema = infer(names, used, chosen, what, kinds=columns.kinds(), fit=fit)
+    schema = _infer(names, used, what, columns) if columns.schema is None else columns.schema
     if schema is not None:
         if columns.unseen not in UNSEEN:
             raise DarnError(f"unseen must be one of {', '.join(UNSEEN)}, not {columns.unseen!r}.")
         rows = schema.encode(names, used, what, unseen=columns.unseen)
         part = Part(rows.bits, **found, log_density=None if schema.exact else rows.log_density)
         return Raw(what, {WHOLE: part}, columns=schema.units, source=source, schema=schema)
-    numbers = [_floats(used[:, i], n, what) for i, n in enumerate(names)]
-    X = np.stack(numbers, axis=1)
+    X = numbers_of(used, names, what)
     if not scored:
         X, _ = matrix(X, what, names)
     return Raw(what, {WHOLE: Part(X, **found)}, columns=names, source=source)
+
+
+def numbers_of(cells: np.ndarray, names: Sequence[str], what: str) -> np.ndarray:
+    """The cells of a table (N, columns) as numbers."""
+    return np.stack([_floats(cells[:, i], name, what) for i, name in enumerate(names)], axis=1)
 
 
 def _source(path: Path, layout: Layout) -> str:

@@ -8,12 +8,13 @@ import io
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from darn.data._raw import WHOLE, Part, Raw
+from darn.data._raw import WHOLE, Part, Raw, RawParts
 from darn.errors import DarnError
 from darn.files import read_bytes
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".pbm", ".pgm", ".jpg", ".jpeg", ".gif", ".bmp")
 FORMATS = ("PNG", "PPM", "JPEG", "GIF", "BMP")  # no others, whatever a file is called: some of PIL's run programs
 MAX_PIXELS = 1 << 27  # of one image
+PART = 1 << 23  # pixels read at once
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,38 @@ class GreyImage:
     data: bytes  # of the file
 
 
+def _alike(files: list[Path], what: str) -> Iterator[GreyImage]:
+    """The images, if they are all of one size."""
+    first = None
+    for f in files:
+        image = read_image(f)
+        first = first or image.grey.shape
+        if image.grey.shape != first:
+            a, b = ("x".join(map(str, s[::-1])) for s in (image.grey.shape, first))
+            raise DarnError(f"{what}: {f.name} is {a} pixels but {files[0].name} is {b}: give images of one size.")
+        yield image
+
+
+def _is_grey(X: np.ndarray) -> bool:
+    return bool(((X != 0) & (X != 255)).any())
+
+
+def image_parts(folder: Path, what: str) -> RawParts:
+    """As `read_images`, in parts; all images are read once more, to see whether they are only black and white."""
+    files = image_files(folder, what)
+    height, width = image_size(files[0])
+    grey = any(_is_grey(image.grey) for image in _alike(files, what))
+    step = max(PART // (height * width), 1)
+
+    def read() -> Iterator[Part]:
+        images = _alike(files, what)
+        for start in range(0, len(files), step):
+            X = np.stack([image.grey.ravel() for image in islice(images, step)])
+            yield Part(X if grey else (X != 0).astype(np.uint8), before=start)
+
+    return RawParts(what, WHOLE, len(files), height * width, read)
+
+
 def read_images(folder: Path, what: str) -> Raw:
     """Reads a folder: images of only black and white become bits, others grey levels 0..255.
 
@@ -42,14 +76,10 @@ def read_images(folder: Path, what: str) -> Raw:
     files = image_files(folder, what)
     first = read_image(files[0]).grey.shape
     digest, X = hashlib.sha256(), np.empty((len(files), first[0] * first[1]), np.uint8)
-    for i, f in enumerate(files):
-        image = read_image(f)
-        if image.grey.shape != first:
-            a, b = ("x".join(map(str, s[::-1])) for s in (image.grey.shape, first))
-            raise DarnError(f"{what}: {f.name} is {a} pixels but {files[0].name} is {b}: give images of one size.")
+    for i, image in enumerate(_alike(files, what)):
         X[i] = image.grey.ravel()
         digest.update(hashlib.sha256(image.data).digest())
-    if not ((X != 0) & (X != 255)).any():
+    if not _is_grey(X):
         X = (X != 0).astype(np.uint8)
     source = f"{len(files)} images of the folder {folder.name}"
     return Raw(what, {WHOLE: Part(X)}, shape=first, sha256=digest.hexdigest(), source=source)

@@ -22,7 +22,8 @@ from darn.errors import DarnError
 KINDS = ("auto", "category", "ordered", "number", "boolean", "date", "id")
 FEW = 20  # a column with at most this many different numbers or dates is an ordered category
 MOST = 20_000  # different texts of a category; a column with more is set aside
-CELLS = 32  # of a column of numbers, at most
+CELLS = 32  # of a column of numbers, at most, to find where its density varies
+FINE = 128  # cells of a column of numbers, about and at most: other columns know it no more finely
 UNITS = 2000  # of a table, beyond which fewer columns are one-hot
 BOOLEAN = ({"0", "1"}, {"false", "true"}, {"no", "yes"}, {"n", "y"}, {"f", "t"}, {"off", "on"})
 SCALES = (
@@ -226,7 +227,8 @@ class _Found:
         once = {w: number(w) or "" for w in self.known}
         words = self.train[self.train != ""].tolist() or self.known  # the training rows may have missing values only
         train = np.array([once[w] for w in words], object)
-        return fit_number(self.name, why, train, self.optional, cells(len(train)), lattice(list(once.values())))
+        form, rows = lattice(list(once.values())), len(train)
+        return fit_number(self.name, why, train, self.optional, cells(rows), fine=fine(rows), form=form)
 
     def _date(self, why: str) -> AbstractColumn:
         form = date_format(self.known) if self.known else None
@@ -243,8 +245,13 @@ class _Found:
 
 
 def cells(rows: int) -> int:
-    """The number of cells for a column of numbers in this many training rows."""
+    """The number of cells in which the density of a column is estimated from this many training rows."""
     return int(np.clip(rows // 50, 8, CELLS))
+
+
+def fine(rows: int) -> int:
+    """The number of cells of a column of numbers with this many training rows."""
+    return int(np.clip(rows // 3, 8, FINE))
 
 
 def _scale(known: Sequence[str]) -> list[str] | None:

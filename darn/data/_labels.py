@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -72,10 +72,7 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
     words = {split: as_words(part.labels, raw.label(split), part.before) for split, part in raw.parts.items()}
     if classes is None:
         seen = set().union(*words.values())
-        if len(seen) > MOST:
-            raise DarnError(
-                f"{raw.what} has {len(seen)} different labels, more than {MOST}: that is not a class label."
-            )
+        check_few(seen, raw.what)
         classes = sorted(seen, key=numbers_first)
     classes = tuple(str(c) for c in classes)
     code = {c: i for i, c in enumerate(classes)}
@@ -93,6 +90,18 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
             context = np.concatenate([part.context, context], axis=1)
         parts[split] = replace(part, labels=index, context=context)
     return replace(raw, parts=parts), classes
+
+
+def check_few(classes: Collection[str], what: str) -> None:
+    """Refuses a column that cannot be a label."""
+    if len(classes) > MOST:
+        raise DarnError(f"{what} has {len(classes)} different labels, more than {MOST}: that is not a class label.")
+
+
+def class_numbers(classes: Sequence[str], known: Sequence[str]) -> np.ndarray:
+    """The number of each class among those that are known; -1 for another."""
+    code = {c: i for i, c in enumerate(known)}
+    return np.array([code.get(c, -1) for c in classes], np.int64)
 
 
 def as_numbers(values: np.ndarray) -> np.ndarray | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from darn.data import _arrays, _atari, _digits, _images, _labels, _store, _table
 from darn.data._binarize import check_options, draws, full_scale, to_rows
 from darn.data._check import CHOICES, check_bits, check_width, matrix
 from darn.data._columns import Columns, column_parts, read_columns
+from darn.data._pack import is_pack
+from darn.data._pack_rows import PackOptions, load_pack, pack_source
 from darn.data._raw import SPLITS, WHOLE, Part, Raw, RawParts, divide, pick_split
 from darn.data._row_source import RowSource
-from darn.data._rows import Rows, Splits
+from darn.data._rows import Rows, Splits, joined
 from darn.data._upstream import KNOWN
 from darn.errors import DarnError
 from darn.files import read_bytes
@@ -77,6 +79,9 @@ def load(
     if name and is_published(name):
         no_columns(name, columns)
         return published(name, download, labels)
+    if name is None and is_pack(name_or_path):
+        no_columns(str(name_or_path), columns)
+        return load_pack(Path(name_or_path).name, name_or_path, PackOptions(binarize, seed, labels is not None))
     if columns is not None:
         columns = replace(columns, seed=seed)
     raw, binarize = source(name_or_path, name, binarize, download, labels, columns=columns)
@@ -132,6 +137,9 @@ def load_rows(
         rows = getattr(published(name, True, labels), split)
         check_width(rows.n, n, name)
         return rows
+    if name is None and is_pack(path_or_name):
+        given = {"n": n, "split": split, "binarize": binarize, "seed": seed, "labels": labels, "classes": classes}
+        return joined(list(open_rows(path_or_name, **given, columns=columns).read()))
     if columns is not None:
         columns = replace(columns, seed=seed)
     raw, binarize = source(path_or_name, name, binarize, True, labels, split, columns)
@@ -159,6 +167,7 @@ def open_rows(
     labels: str | int | None = None,
     classes: tuple[str, ...] | None = None,
     columns: Columns | None = None,
+    scored: bool = True,
 ) -> RowSource:
     """Opens rows to score or encode without reading them all: the rows of `load_rows`, in parts.
 
@@ -175,12 +184,19 @@ def open_rows(
         labels: as for `load`.
         classes: as for `load_rows`.
         columns: as for `load_rows`.
+        scored: whether row weights do not matter, since the rows are not trained on.
 
     Returns:
         The rows, in the order of the file.
     """
     check_options(binarize, threshold, seed)
-    raw = _in_parts(path_or_name, labels, split, columns, binarize) if labels is None or classes else None
+    if known_name(path_or_name) is None and is_pack(path_or_name):
+        schema = None if columns is None else columns.schema
+        if schema is None:
+            no_columns(str(path_or_name), columns)
+        return pack_source(path_or_name, n, split, PackOptions(binarize, seed, labels is not None, classes, schema))
+    known = labels is None or bool(classes)
+    raw = _in_parts(path_or_name, labels, split, columns, binarize, scored=scored) if known else None
     if raw is None:
         options = {"n": n, "split": split, "binarize": binarize, "threshold": threshold, "seed": seed}
         return RowSource.held(load_rows(path_or_name, **options, labels=labels, classes=classes, columns=columns))
@@ -203,19 +219,51 @@ def open_rows(
             encoded, _ = _labels.encode(Raw(raw.what, {raw.split: part}), labels is not None, classes)
             yield to_rows(encoded.parts[raw.split], raw.split, full, mode, threshold, rng)
 
-    return RowSource(raw.rows, raw.width, read)
+    return RowSource(raw.rows, raw.width, read, columns=raw.columns)
 
 
-def _in_parts(path, labels, split, columns: Columns | None, binarize: str | None) -> RawParts | None:
+def classes_of(paths: Sequence[str | Path], labels, columns: Columns | None) -> tuple[str, ...]:
+    """The class labels that occur in these files, in order; they are read in parts."""
+    seen: set[str] = set()
+    for path in paths:
+        name = known_name(path)
+        if name:
+            seen.update(load(name, binarize="threshold", labels=labels).classes or ())
+            continue
+        for split in splits_of(path):
+            raw = _in_parts(path, labels, split, columns, None, scored=True)
+            if raw is None:
+                whole = read_path(path, labels, split, columns)
+                parts = iter(pick_split(whole, split, 0)[0].parts.values())
+            else:
+                parts = raw.read()
+            for part in parts:
+                seen.update(_labels.as_words(part.labels, str(path), part.before))
+                _labels.check_few(seen, str(path))
+    return tuple(sorted(seen, key=_labels.numbers_first))
+
+
+def splits_of(path) -> list[str | None]:
+    """The splits that a file has; [None] if it has none of its own."""
+    path = Path(path)
+    if path.suffix.lower() not in _arrays.SUFFIXES or not path.is_file():
+        return [None]
+    found = dict.fromkeys(_arrays.role(key)[0] for key in _arrays.stored(path, str(path)) if key != "n")
+    return [s for s in SPLITS if s in found] or [None]
+
+
+def _in_parts(path, labels, split, columns: Columns | None, binarize: str | None, *, scored: bool) -> RawParts | None:
     """The user's file in parts; None for what is read whole, or refused there."""
     path = Path(path) if isinstance(path, str | Path) and str(path) and known_name(path) is None else None
+    if path is not None and path.is_dir() and labels is None and split is None and not columns:
+        return _images.image_parts(path, str(path))
     if path is None or not path.is_file() or not path.stat().st_size:
         return None
     suffix, what = path.suffix.lower(), str(path)
     if suffix in _arrays.SUFFIXES and not (columns and columns.schema is None):
         return _arrays.array_parts(path, what, split, labels, alone=binarize is None)
     if suffix in _table.SUFFIXES and split is None:
-        return column_parts(path, what, labels, columns or Columns())
+        return column_parts(path, what, labels, columns or Columns(), scored=scored)
     return None
 
 

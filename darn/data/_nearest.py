@@ -19,11 +19,14 @@ def nearest(rows: Rows, x: np.ndarray, *, block: int = 256) -> tuple[np.ndarray,
     """
     best, where = np.full(len(x), np.inf), np.zeros(len(x), np.int64)
     apart = _intensities(x) if rows.grey else _bits(x)
-    for start in range(0, len(rows), block):  # a block stays in the cache while it is compared with all of x
-        d = apart(rows.values[start : start + block])
-        i = d.argmin(axis=1)
-        found = d[np.arange(len(x)), i]
-        where, best = np.where(found < best, start + i, where), np.minimum(found, best)
+    before = 0
+    for part in rows.read():
+        for start in range(0, len(part), block):  # a block stays in the cache while it is compared with all of x
+            d = apart(part.values[start : start + block])
+            i = d.argmin(axis=1)
+            found = d[np.arange(len(x)), i]
+            where, best = np.where(found < best, before + start + i, where), np.minimum(found, best)
+        before += len(part)
     return where, best
 
 

@@ -1,9 +1,10 @@
 """Columns of numbers: a density over all numbers, mixed where some numbers are frequent.
 
-The numbers of a column are multiples of a step, such as 1 or 0.01. They are divided into cells, each with about as many
-training rows as any other; a number that fills a cell has one to itself. The model chooses the cell. A cell is divided
-into pieces where its density varies. Inside a piece, numbers that occur often have their own frequencies, and all
-others the same; beyond the lowest and the highest number the density falls off exponentially.
+The numbers of a column are multiples of a step, such as 1 or 0.01. They are divided into pieces, within which their
+density hardly varies; a number that is frequent enough has one to itself. A piece is cut into cells of equal width, all
+cells with about as many training rows as any other. The model chooses the cell, which is spelled in binary and may
+follow from other numbers (`darn.layers.Numbers`). Inside a cell, numbers that occur often have their own frequencies,
+and all others the same; beyond the lowest and the highest number the density falls off exponentially.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from darn.data._column import AbstractColumn, fitting_code
+from darn.data._column import GRID, AbstractColumn, fitting_code
+from darn.data._draws import RowDraws
 from darn.data._part import allowed_steps, exact_number
 from darn.data._place import FARTHEST, Places
 from darn.data._within import NumberPart
@@ -61,6 +63,14 @@ class Number(AbstractColumn):
     @property
     def n(self):
         return len(self.cells)
+
+    @property
+    def scale(self):
+        if self.one_hot or self.n < 2:
+            return None
+        below = np.cumsum([0.0, *self.counts])[[*self.cells, len(self.counts)]]
+        u = (below + 0.5) / (below[-1] + 1)
+        return tuple(np.rint((np.log(u) - np.log1p(-u)) * (1 << GRID)).astype(int).tolist())
 
     @property
     def length(self) -> float:
@@ -227,9 +237,9 @@ class _Pieces:
         found = np.where(i < self.starts[k], below, np.where(i > self.ends[k], beyond, inside))
         return np.log(self.share[k]) + found
 
-    def draw(self, cell: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    def draw(self, cell: np.ndarray, rng: RowDraws) -> np.ndarray:
         """A number of each cell."""
-        place, which, u = rng.random_sample((3, len(cell)))
+        place, which, u = rng.uniform(3)
         k = _weighted(self.rows, self.cells[cell], self.cells[cell + 1], place)
         below, above = self.tails[k].T
         outside = self.outside[k]
@@ -280,7 +290,9 @@ def lattice(words: list[str]) -> tuple[int, tuple[int, int]]:
     return decimals, (fewest, max(fewest, decimals))
 
 
-def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: int, form=None) -> Number:
+def fit_number(
+    name: str, why: str, words: np.ndarray, optional: bool, cells: int, *, fine: int = 0, form=None
+) -> Number:
     """The column of these numbers.
 
     Args:
@@ -288,7 +300,8 @@ def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: in
         why: it is taken for numbers.
         words: of the training rows, without missing values.
         optional: whether there are missing values.
-        cells: about how many.
+        cells: about how many, within which the density varies by pieces.
+        fine: about how many, where a cell is to be a slice of a piece; 0 for cells of whole pieces.
         form: (decimals, digits) as `lattice` gives them, if other rows have other digits.
     """
     distinct, times = np.unique(words.astype(str), return_counts=True)
@@ -309,6 +322,11 @@ def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: in
     first = np.array([a for part in parts for a in part])
     last = np.append(first[1:], len(i)) - 1
     counts = np.add.reduceat(rows, first)
+    starts, ends, slices = i[first], i[last], counts
+    own = np.searchsorted(first, begun)
+    if fine:
+        starts, ends, slices = _sliced(starts, ends, counts, fine)
+        own = np.arange(len(starts))
     usual = (counts / (i[last] - i[first] + 1))[np.searchsorted(first, np.arange(len(i)), side="right") - 1]
     often = np.flatnonzero((rows >= COMMON) & (rows > usual + SIGMAS * np.sqrt(usual)))
     often = np.sort(often[np.argsort(-rows[often], kind="stable")[:MOST_COMMON]])
@@ -321,15 +339,15 @@ def fit_number(name: str, why: str, words: np.ndarray, optional: bool, cells: in
         name,
         why,
         optional,
-        fitting_code(len(begun), optional),
+        not fine and fitting_code(len(own), optional),
         decimals,
         offset,
         step,
         digits,
-        tuple(np.searchsorted(first, begun).tolist()),
-        tuple(i[first].tolist()),
-        tuple(i[last].tolist()),
-        tuple(counts.tolist()),
+        tuple(own.tolist()),
+        tuple(starts.tolist()),
+        tuple(ends.tolist()),
+        tuple(slices.tolist()),
         tuple(zip(i[often].tolist(), rows[often].tolist())),
         tails,
     )
@@ -359,6 +377,21 @@ def _cell_starts(rows: np.ndarray, cells: int) -> np.ndarray:
             filled = 0
         filled = np.inf if own else filled + count
     return np.array(starts)
+
+
+def _sliced(starts: np.ndarray, ends: np.ndarray, counts: np.ndarray, fine: int):
+    """Pieces cut into slices of equal width, about `fine` in all: (starts, ends, rows), each of its share of the rows.
+
+    The density is that of the piece, which enough rows have; how often a slice has a number is left to the model.
+    """
+    spans = ends - starts + 1
+    slices = np.clip(np.rint(fine * counts / counts.sum()), 1, spans).astype(np.int64)
+    piece = np.repeat(np.arange(len(starts)), slices)
+    k = np.arange(len(piece)) - np.repeat(np.cumsum(slices) - slices, slices)
+    cut = lambda whole, k: k * whole[piece] // slices[piece]  # noqa: E731
+    first = starts[piece] + cut(spans, k)
+    last = starts[piece] + cut(spans, k + 1) - 1
+    return first, last, np.maximum(cut(counts, k + 1) - cut(counts, k), 1)
 
 
 def _divided(i: np.ndarray, total: np.ndarray, a: int, b: int) -> list[int]:

@@ -15,6 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from darn.data._column import AbstractColumn
+    from darn.data._draws import RowDraws
 
 COMPARISONS = ("<", "<=", ">", ">=")
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")  # how files say that a value is not there
@@ -58,7 +59,7 @@ class AbstractPart(abc.ABC):
     weights: np.ndarray  # (n + 1,) the probability that a text of each value is allowed; the last: a missing one
 
     @abc.abstractmethod
-    def draw(self, values: np.ndarray, rng: np.random.RandomState) -> list[str]:
+    def draw(self, values: np.ndarray, rng: RowDraws) -> list[str]:
         """An allowed text of each value."""
 
     @abc.abstractmethod

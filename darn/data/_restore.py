@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -66,35 +66,62 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
     return CellCode(schema, found.table)
 
 
+def check_joint(first: dict, other: dict) -> None:
+    """Refuses two files whose rows cannot be restored one after the other.
+
+    Args:
+        first: the notes of a compressed file.
+        other: those of one that follows it.
+    """
+    a, b = read_notes(first), read_notes(other)
+    kind = lambda notes: (notes.table is not None, bool(notes.images), notes.dtype, notes.shape, notes.tile)  # noqa: E731
+    if kind(a) != kind(b) or a.single or b.single:
+        raise DarnError("the files hold tables, arrays or images of different kinds: join files of one kind")
+    if a.table is not None and b.table is not None:
+        about = lambda t: (t.columns, t.schema, t.inside, t.layout.delimiter, t.layout.head)  # noqa: E731
+        if about(a.table) != about(b.table):
+            raise DarnError("the files hold tables with different columns or formats: join files of one table")
+    if twice := {name for name, *_ in a.images} & {name for name, *_ in b.images}:
+        raise DarnError(f"two of the files hold an image {min(twice)}: rename one of them before compressing")
+
+
 def restore(
     path: str,
-    blocks: Blocks,
+    members: Iterable[tuple[dict, Blocks]],
     rows: int,
     n: int,
-    notes: dict,
     columns: list[str] | None,
 ) -> None:
     """Writes rows in their original form: images as images, a table as its text, other rows as .npy or .csv.
 
     Args:
         path: the file or folder to write, "-" for standard output.
-        blocks: (number of the first row, rows) in order.
+        members: of the compressed file in order: the notes, checked by `check_restore` and `check_joint`; and (number
+            of the first row, rows) in order.
         rows: their number.
         n: units of a row.
-        notes: of the compressed file, checked by `check_restore`.
         columns: names of the units, for a .csv of rows that were not a table.
     """
-    found, parts = read_notes(notes), (x for _, x in blocks)
+    every = ((read_notes(notes), blocks) for notes, blocks in members)
+    found, blocks = next(every)
+    every = chain([(found, blocks)], every)
+    parts = (x for _, blocks in every for _, x in blocks)
     if found.table is not None and not path.lower().endswith(".npy"):
         with open_output(path) as f:
-            for text in table_text(found.table, blocks):
-                f.write(text)
+            last = b""
+            for i, (notes, blocks) in enumerate(every):
+                assert notes.table is not None
+                if last and not last.endswith((b"\n", b"\r")):  # the last line of a file may have no end
+                    f.write(notes.table.layout.newline.encode())
+                for text in table_text(notes.table, blocks, head=not i):
+                    f.write(text)
+                    last = text or last
     elif found.single:
         assert found.tile is not None
         _, height, width = found.images[0]
         _save_image(path, paste(_all(parts, n), (height, width), found.tile))
     elif found.images:
-        _write_folder(Path(path), parts, found)
+        _write_folder(Path(path), every)
     elif path == "-" or path.lower().endswith("npy"):
         with open_table(path, rows, []) as write:
             for x in chain([np.zeros((0, n), np.uint8)], parts):  # a header even if there are no rows
@@ -124,26 +151,27 @@ def _save_image(path: str, image: np.ndarray) -> None:
         picture.save(temporary, format="PNG" if path.lower().endswith("png") else "PPM")
 
 
-def _write_folder(folder: Path, parts: Iterator[np.ndarray], notes: Notes) -> None:
+def _write_folder(folder: Path, members: Iterable[tuple[Notes, Blocks]]) -> None:
     """Writes all images or none: they are written beside the folder and moved into it at the end."""
-    tile = notes.tile
-    assert tile is not None
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        held: list[np.ndarray] = []
-        for name, height, width in notes.images:
-            count = int(np.prod(n_tiles((height, width), tile)))
-            while sum(map(len, held)) < count:
-                held.append(next(parts))
-            rows = np.concatenate(held)
-            _save_image(str(beside / name), paste(rows[:count], (height, width), tile))
-            held = [rows[count:]]
-        for _ in parts:  # read to the end, where the file's last checks are
-            pass
+        for notes, blocks in members:
+            tile, parts = notes.tile, (x for _, x in blocks)
+            assert tile is not None
+            held: list[np.ndarray] = []
+            for name, height, width in notes.images:
+                count = int(np.prod(n_tiles((height, width), tile)))
+                while sum(map(len, held)) < count:
+                    held.append(next(parts))
+                rows = np.concatenate(held)
+                _save_image(str(beside / name), paste(rows[:count], (height, width), tile))
+                held = [rows[count:]]
+            for _ in parts:  # read to the end, where the file's last checks are
+                pass
         folder.mkdir(exist_ok=True)
-        for name, *_ in notes.images:
-            check_target(folder / name)
+        for f in beside.iterdir():
+            check_target(folder / f.name)
         for f in beside.iterdir():
             os.replace(f, folder / f.name)
     finally:

@@ -26,6 +26,7 @@ class RowSource:
     # Of a table of words and numbers, to compress it: what codes its cells, and its rows as blocks of (bits, cells).
     cells: CellCode | None = None
     blocks: Callable[[], Iterator[tuple[np.ndarray, Table]]] | None = None
+    columns: tuple[str, ...] | None = None  # names
 
     def parts(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """(x, context) of consecutive rows, as the functions of a model take them."""
@@ -43,12 +44,30 @@ class RowSource:
         """Every k-th row, beginning with the first."""
         return self if k == 1 else replace(self, rows=-(-self.rows // k), read=lambda: every_kth(self.read(), k))
 
+    def within(self, start: int, stop: int) -> RowSource:
+        """The rows from `start` up to `stop`, without notes: to score or encode them."""
+        if (start, stop) == (0, self.rows):
+            return self
+        return RowSource(stop - start, self.n, lambda: between(self.read(), start, stop))
+
     @staticmethod
     def held(rows: Rows) -> RowSource:
-        """Rows in memory."""
+        """Rows in memory, or of a packed set."""
+        if rows.in_parts:
+            return RowSource(len(rows), rows.n, rows.read)
         step = max(PART // rows.n, 1)
         read = lambda: (rows.take(slice(i, i + step)) for i in range(0, len(rows), step))  # noqa: E731
         return RowSource(len(rows), rows.n, read)
+
+
+def between(parts: Iterator, start: int, stop: int) -> Iterator:
+    """The rows from `start` up to `stop` of parts that can be counted and have `take`; none after them are read."""
+    before = 0
+    while before < stop and (part := next(parts, None)) is not None:
+        first, end = max(start - before, 0), min(stop - before, len(part))
+        before += len(part)
+        if first < end:
+            yield part if end - first == len(part) else part.take(slice(first, end))
 
 
 def every_kth(parts: Iterator, k: int) -> Iterator:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from darn.data._check import check_bits, check_lengths, matrix
 from darn.data._schema import Schema
 from darn.errors import DarnError
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How a training step changes images: some of them are shifted, turned and stretched at random.
+
+    Intensities are interpolated. Bits are copied from the nearest pixel, which moves them by whole pixels.
+    """
+
+    shape: tuple[int, int]  # of an image
+    share: float  # of the rows that are moved
+    shift: float  # at most, in pixels
+    turn: float  # at most, in degrees
+    stretch: float  # at most, as a fraction
+    threshold: float | None = None  # the intensity from which a unit of a grey row is on; None: rows stay as they are
 
 
 @dataclass(frozen=True)
@@ -22,6 +39,8 @@ class Rows:
     labels: np.ndarray | None = None  # int (N,), the class by number, if known; not used for training
     weights: np.ndarray | None = None  # float32 (N,), row weights for training; None: all equal
     log_density: np.ndarray | None = None  # (N,) of a table's numbers: log p(row | bits), nats; None: 0
+    moves: Moves | None = None  # what every training step does to the rows
+    in_parts: ClassVar[bool] = False  # whether they are read as they are needed
 
     def __post_init__(self):
         width = self.n if self.grey else -(-self.n // 8)
@@ -36,29 +55,39 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
+    def read(self) -> Iterator[Rows]:
+        """All rows in pieces: here in one."""
+        return iter([self])
+
     def unpack(self) -> np.ndarray:
         """Bits as uint8 0/1 (N, n); intensities as float32 (N, n) in [0, 1]."""
         if self.grey:
             return self.values.astype(np.float32) / np.float32(255)
         return np.unpackbits(self.values, axis=1, count=self.n)
 
+    @property
+    def identity(self) -> list[Any]:
+        """All that a model trains with, for a comparison."""
+        return [self.n, self.grey, self.values, self.context, self.weights]
+
     def mean(self) -> np.ndarray:
         """The weighted mean of each column, in bounded memory."""
-        weights = np.ones(len(self)) if self.weights is None else np.asarray(self.weights, np.float64)
-        total = np.zeros(self.n)
-        step = max((1 << 25) // self.n, 1)
-        for start in range(0, len(self), step):
-            here = slice(start, start + step)
-            total += weights[here] @ self.take(here).unpack()
-        return total / max(weights.sum(), 1e-300)
+        return mean_of(self, self.weights)
 
     def take(self, index) -> Rows:
-        """Selects rows by a slice, an array of row numbers or a mask, with their context, labels and weights."""
+        """Selects rows by a slice, an array of row numbers or a mask, with their context, labels and weights.
+
+        Args:
+            index: the slice, numbers or mask.
+
+        Returns:
+            The selected rows.
+        """
         if isinstance(index, int | np.integer):
             index = np.array([index])
         pick = lambda a: None if a is None else a[index]  # noqa: E731
         sides = (self.context, self.labels, self.weights, self.log_density)
-        return Rows(self.values[index], self.n, self.grey, *map(pick, sides))
+        return Rows(self.values[index], self.n, self.grey, *map(pick, sides), moves=self.moves)
 
     def subsample(self, n: int) -> Rows:
         """A random subset of the rows, always the same one, in their original order.
@@ -94,7 +123,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set in its three splits, and its provenance."""
+    """A data set in its three splits, and its provenance.
+
+    A split of a large packed set is a `darn.data.PackedRows`, which reads rows as they are needed.
+    """
 
     name: str
     train: Rows
@@ -107,6 +139,31 @@ class Splits:
     source: str = ""
     schema: Schema | None = None  # how a table's columns became units, if they were not bits
     classes: tuple[str, ...] | None = None  # what the numbers in Rows.labels (and the one-hot context) stand for
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Consecutive rows as one."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays = {
+        k: [getattr(part, k) for part in parts] for k in ("values", "context", "labels", "weights", "log_density")
+    }
+    return replace(parts[0], **{k: None if v[0] is None else np.concatenate(v) for k, v in arrays.items()})
+
+
+def in_steps(rows: Any, step: int) -> Iterator[Rows]:
+    """Rows in pieces of `step`, the last one shorter."""
+    return (rows.take(slice(start, start + step)) for start in range(0, len(rows), step))
+
+
+def mean_of(rows: Any, weights: np.ndarray | None, pieces: Iterator[Rows] | None = None) -> np.ndarray:
+    """The weighted mean of each column, in bounded memory; without weights, the rows may come in any pieces."""
+    weights = np.ones(len(rows)) if weights is None else np.asarray(weights, np.float64)
+    total, start = np.zeros(rows.n), 0
+    for part in pieces or in_steps(rows, max((1 << 25) // rows.n, 1)):
+        total += weights[start : start + len(part)] @ part.unpack()
+        start += len(part)
+    return total / max(weights.sum(), 1e-300)
 
 
 def pack(X: np.ndarray) -> np.ndarray:

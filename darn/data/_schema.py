@@ -12,6 +12,7 @@ import numpy as np
 from darn.data._amount import Amount
 from darn.data._column import AbstractColumn, Aside, Category
 from darn.data._date import Date
+from darn.data._draws import RowDraws
 from darn.data._number import Number
 from darn.data._part import MISSING, AbstractPart
 from darn.errors import DarnError, FormatError, printable
@@ -84,6 +85,16 @@ class Schema:
         return tuple(c.group for c in self.columns if c.size)
 
     @property
+    def numbers(self) -> tuple:
+        """The words of bits that spell cells of numbers, as `darn.layers.Numbers` takes them, each with its edges."""
+        found, at = [], 0
+        for c in self.columns:
+            if (edges := c.scale) is not None:
+                found.append(((at + c.optional, c.size - c.optional, at if c.optional else -1), edges))
+            at += c.size
+        return tuple(found)
+
+    @property
     def units(self) -> tuple[str, ...]:
         return tuple(u for c in self.columns for u in c.units)
 
@@ -153,18 +164,25 @@ class Schema:
         return out
 
     def decode(
-        self, bits: np.ndarray, seed: int = 0, parts: Mapping[int, AbstractPart] | None = None
+        self,
+        bits: np.ndarray,
+        seed: int = 0,
+        parts: Mapping[int, AbstractPart] | None = None,
+        numbers: np.ndarray | None = None,
     ) -> list[list[str]]:
         """Rows of texts, with the columns `names`; numbers are drawn within their cells.
 
         Args:
             bits: (N, n) of 0 and 1.
-            seed: of the numbers.
+            seed: of the numbers; what is drawn for a row depends on it and the row's own number.
             parts: what a condition allows of some columns, by their index.
+            numbers: (N,) of the rows; counted from 0 on by default.
         """
-        rng = np.random.RandomState(seed)
+        numbers = np.arange(len(bits)) if numbers is None else numbers
         own, each = parts or {}, np.split(bits, np.cumsum(self.sizes)[:-1], axis=1)
-        texts = [c.decode(x, rng, own.get(i)) for i, (c, x) in enumerate(zip(self.columns, each))]
+        texts = [
+            c.decode(x, RowDraws(seed, i, numbers), own.get(i)) for i, (c, x) in enumerate(zip(self.columns, each))
+        ]
         return [list(row) for row in zip(*texts)]
 
     # ---------------------------------------------------------------- files

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +18,12 @@ from darn.data import _images
 from darn.data._arrays import map_array, read_stored, stored
 from darn.data._cells import CellCode, cell_notes
 from darn.data._check import check_bits, check_width, matrix
+from darn.data._columns import numbers_of
 from darn.data._infer import infer
 from darn.data._labels import plain
 from darn.data._load import names, open_rows
 from darn.data._notes import IMAGES, TableNotes, read_notes
+from darn.data._pack import Pack, is_pack
 from darn.data._row_source import RowSource
 from darn.data._rows import Rows, pack
 from darn.data._schema import Schema, check_unique
@@ -32,6 +34,7 @@ from darn.data._tiles import cut, n_tiles
 from darn.errors import DarnError
 
 TILE = (16, 16)  # for large images, if there is no model yet
+Share = Callable[[int], tuple[int, int]]
 _CHUNK = 1 << 22  # values of an array that are read at once
 
 
@@ -42,6 +45,7 @@ def open_source(
     split: str | None = None,
     schema: Schema | None = None,
     delimiter: str | None = None,
+    share: Share | None = None,
 ) -> RowSource:
     """Opens a set, a file or a folder for compression.
 
@@ -53,27 +57,40 @@ def open_source(
         split: which rows of a set.
         schema: how a table's columns became units, if the model is over a table.
         delimiter: between the cells of a text table; None detects it.
+        share: from the number of rows, or of images, to the first one to take and the end; None takes all.
 
     Returns:
         The rows and their notes.
     """
     if path == "-":
+        if share is not None:
+            raise DarnError("standard input cannot be divided: name a file")
         return _from_stdin(n, shape, split, schema, delimiter)
     p = Path(path)
     if path not in names():
+        if is_pack(p):
+            _check_bits_only(p)
+            return _shared(open_rows(path, n=n, split=split), share)
         if p.is_dir():
-            return _folder(p, n, shape)
+            return _folder(p, n, shape, share)
         if p.suffix.lower() in IMAGES and p.exists():
+            if share is not None:
+                raise DarnError(f"{path} is one image, which cannot be divided: give a folder of images")
             return _image_rows([p], n, shape, single=True)
         if p.suffix.lower() == ".npy" and p.is_file():
-            return _array(p, n)
+            return _shared(_array(p, n), share)
         if is_table(p) and p.exists() and split is None:
-            return _table(p, n, schema, delimiter)
+            return _table(p, n, schema, delimiter, share)
         if schema is not None:
             if not p.exists():
                 raise DarnError(f"there is no file {path}: give a .csv or .parquet file")
             raise DarnError(f"{path} is not a table, but the model is over one: give a .csv or .parquet file")
-    return open_rows(path, n=n, split=split)
+    return _shared(open_rows(path, n=n, split=split), share)
+
+
+def _shared(source: RowSource, share: Share | None) -> RowSource:
+    """A share of rows whose notes are about each of them."""
+    return source if share is None else replace(source.within(*share(source.rows)), notes=source.notes)
 
 
 def own_schema(path: str, delimiter: str | None = None) -> Schema | None:
@@ -87,13 +104,23 @@ def own_schema(path: str, delimiter: str | None = None) -> Schema | None:
     return infer(table.names, table.cells, None, path)
 
 
-def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | None) -> RowSource:
+def _check_bits_only(path: Path) -> None:
+    if Pack(path).schema is not None:
+        raise DarnError(
+            f"{path} is a packed table, which keeps the units of its cells but not their text: compress the table "
+            "itself."
+        )
+
+
+def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | None, share: Share | None) -> RowSource:
     """A table that is restored byte for byte. It is read twice more than other files, for its notes."""
     what = str(path)
     if schema is not None:
-        return _words(path, schema, delimiter)
+        return _words(path, schema, delimiter, share)
     if path.suffix.lower() in PARQUET:
-        return open_rows(path, n=n)
+        return _shared(open_rows(path, n=n), share)
+    if share is not None:
+        return _some_bits(path, n, delimiter, share)
     text = open_text_parts(path, what, delimiter)
     check_width(text.head.width, n, what)
     rows, plain, odd = 0, True, {}
@@ -129,9 +156,34 @@ def _bit_words(table: Table) -> list[list[str]]:
     return [[BITS[int(float(cell))] for cell in column] for column in table.cells.T.tolist()]
 
 
-def _words(path: Path, schema: Schema, delimiter: str | None) -> RowSource:
+def _some_bits(path: Path, n: int | None, delimiter: str | None, share: Share) -> RowSource:
+    """Some rows of a text table of 0 and 1."""
     what = str(path)
     table = open_table_parts(path, what, delimiter)
+    check_width(len(table.names), n, what)
+    start, stop = share(table.count())
+    some = table.within(start, stop)
+
+    def read() -> Iterator[Rows]:
+        before = start
+        for part in some.read():
+            if len(part):
+                X, _ = matrix(numbers_of(part.cells, part.names, what), what, part.names, before)
+                check_bits(X, what, part.names, before)
+                yield Rows(pack(X), X.shape[1])
+                before += len(part)
+
+    for _ in read():  # all are bits: the notes are on texts of these
+        pass
+    notes = table_notes(lambda: ((t, _bit_words(t)) for t in some.read()), table.layout)
+    return RowSource(stop - start, len(table.names), read, {"table": notes}, f"cells {table.layout.described}")
+
+
+def _words(path: Path, schema: Schema, delimiter: str | None, share: Share | None) -> RowSource:
+    what = str(path)
+    table = open_table_parts(path, what, delimiter)
+    if share is not None:
+        table = table.within(*share(table.count()))
     notes = cell_notes(schema, table.read(), table.names, what) | {"layout": table.layout.to_json()}
     code = CellCode(schema, read_notes({"table": notes}).table or TableNotes())
     n, blocks = len(schema.units), lambda: code.blocks(table.read())
@@ -198,8 +250,12 @@ def _array(path: Path, n: int | None) -> RowSource:
     return RowSource(len(X), width, read, notes | ({"shape": list(X.shape[1:])} if X.ndim == 3 else {}))
 
 
-def _folder(folder: Path, n: int | None, shape) -> RowSource:
+def _folder(folder: Path, n: int | None, shape, share: Share | None) -> RowSource:
     files = _images.image_files(folder, str(folder))
+    if share is not None:
+        if not files[slice(*share(len(files)))]:
+            raise DarnError(f"{folder} has {len(files):,} images, too few for so many shards: use fewer")
+        files = files[slice(*share(len(files)))]
     if other := [f.name for f in files if f.suffix.lower() not in IMAGES]:
         kinds = " and ".join(IMAGES)
         raise DarnError(f"{folder} holds {other[0]}, but only {kinds} can be restored without loss: take it out")

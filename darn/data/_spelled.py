@@ -54,6 +54,10 @@ class AbstractSpelled(AbstractColumn):
     def texts(self, numbers: Sequence[str]) -> list[str]:
         return [self.spelled(w) for w in numbers]
 
+    @property
+    def scale(self):
+        return self.number.scale
+
     def find(self, words):
         return self.number.find(self.numbers(words))
 

@@ -84,6 +84,21 @@ class TableParts:
     tables: Callable[[], Iterator[Table]]  # the rows from the first one on; the last part has the tail
     frames: Callable[[], Iterator[Any]] | None = None  # likewise, as polars frames, if the file is a Parquet file
 
+    def within(self, start: int, stop: int) -> TableParts:
+        """The rows from `start` up to `stop`; the text below the last row belongs to that."""
+
+        def tables() -> Iterator[Table]:
+            before = 0
+            for table in self.tables():
+                first, end = max(start - before, 0), min(stop - before, len(table))
+                before += len(table)
+                if first < end or not len(table):
+                    yield replace(table.take(slice(first, end)), tail=table.tail if end == len(table) else "")
+                if before >= stop and before > start:
+                    break
+
+        return replace(self, count=lambda: stop - start, tables=tables, frames=None)
+
     def read(self, *, numbers: bool = False) -> Iterator[Any]:
         """The rows as tables; with `numbers`, parts of a Parquet file that hold only integers are arrays."""
         if not numbers or self.frames is None:

@@ -50,15 +50,17 @@ def pack_notes(layout: Layout, texts: dict, lines: dict[str, str], tail: str) ->
     return {k: v for k, v in {"layout": layout.to_json(), "texts": texts, "lines": lines, "tail": tail}.items() if v}
 
 
-def table_text(notes: TableNotes, blocks: Iterator[tuple[int, Any]]) -> Iterator[bytes]:
+def table_text(notes: TableNotes, blocks: Iterator[tuple[int, Any]], *, head: bool = True) -> Iterator[bytes]:
     """The bytes of the file, part by part.
 
     Args:
         notes: as `table_notes` or `darn.data._cells.cell_notes` made them.
         blocks: (number of the first row, bits or cells) of consecutive rows.
+        head: whether to begin with the text above the first row.
     """
     layout = notes.layout
-    yield (b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode()
+    if head:
+        yield (b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode()
     for first, rows in blocks:
         if isinstance(rows, Cells):
             yield from (line.encode() for line in rows.lines())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from darn.data._draws import RowDraws
 from darn.data._part import AbstractPart, Intervals, common
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ class NumberPart(AbstractPart):
         whole = intervals == [(-np.inf, np.inf)]
         self.weights = np.append(np.ones(column.n) if whole else np.minimum(inside, 1), missing)
 
-    def steps(self, values: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    def steps(self, values: np.ndarray, rng: RowDraws) -> np.ndarray:
         """An allowed number of each cell, in steps."""
-        p, (which, u) = self._p, rng.random_sample((2, len(values)))
+        p, (which, u) = self._p, rng.uniform(2)
         k = weighted(self._total, self._first[values], self._end[values], which)
         k = np.minimum(k, len(self._kind) - 1)  # of a cell that has no allowed number: any other
         kind, a, b = self._kind[k], self._a[k], self._b[k]

@@ -42,7 +42,11 @@ def use(devices: Devices) -> None:
 
 @contextlib.contextmanager
 def using(devices: Devices) -> Iterator[None]:
-    """Within the block, work is spread over several devices: `use`, until the block ends; None changes nothing."""
+    """Within the block, work is spread over several devices: `use`, until the block ends; None changes nothing.
+
+    Args:
+        devices: as for `use`.
+    """
     before = _chosen.get()
     if devices is not None:
         use(devices)

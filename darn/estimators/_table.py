@@ -134,7 +134,15 @@ class TableDARN(DensityMixin, BaseEstimator):
         return likelihood.row_by_row(self.model_, rows.bits, **how).astype(np.float64) + rows.log_density
 
     def score(self, X, y=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The mean log-probability of the rows, in nats."""
+        """The mean log-probability of the rows, in nats.
+
+        Args:
+            X: a frame with the columns of the training rows, in any order.
+            y: ignored.
+
+        Returns:
+            The mean.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def sample(self, n_samples=1, random_state=None, *, given=None, return_info=False):
@@ -212,7 +220,11 @@ class TableDARN(DensityMixin, BaseEstimator):
         return form.filled(X, cells, gone, self.form_)
 
     def save(self, path) -> None:
-        """Writes a model file, which the command line can also use, as in `darn sample FILE -n 10 --csv`."""
+        """Writes a model file, which the command line can also use, as in `darn sample FILE -n 10 --csv`.
+
+        Args:
+            path: the file.
+        """
         check_is_fitted(self)
         about = {"name": "", "n": self.model_.n_x, "columns": self.schema_.units, "table": self.schema_.to_json()}
         params = {k: v for k, v in self.get_params().items() if k != "random_state"}

@@ -12,19 +12,21 @@ from darn.files._write import cannot_write, is_left_over
 LOCK = ".lock"
 
 
-def is_unused(folder: str | Path, written: Sequence[str]) -> bool:
+def is_unused(folder: str | Path, written: Sequence[str], besides: Sequence[str] = ()) -> bool:
     """Whether the folder is free for new work.
 
     Args:
         folder: Any path.
         written: The names of the files that the work writes there.
+        besides: The names of files that do not count.
 
     Returns:
         True if there is nothing, an empty folder, or one with only the remains of a killed start.
     """
     folder = Path(folder)
     if folder.is_dir():
-        return all(path.name == LOCK or is_left_over(path, written) for path in folder.iterdir())
+        names = {LOCK, *besides}
+        return all(path.name in names or is_left_over(path, written) for path in folder.iterdir())
     return not folder.exists() and not folder.is_symlink()
 
 

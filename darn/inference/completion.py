@@ -166,13 +166,14 @@ def complete_parts(
         return (Completions(drawn, log_p, "exact") for drawn, log_p in found)
     each = 2 ** sum(model.n_h) if known.how == "codes" else n_samples
     size = rows_within(model.row_floats * each, known.rows, 100, 1 << 24)
-    program, model = by_codes if known.how == "codes" else by_weights, everywhere(model)
+    model, exact = everywhere(model), known.how == "codes"
 
     def part(numbers, x, mask, context):
         keys = row_keys(jax.random.key(seed), numbers)
-        return program(model, x, mask, context, keys, n, each, sweeps, conditions)
+        if exact:
+            return by_codes(model, x, mask, context, keys, n)
+        return by_weights(model, x, mask, context, keys, n, each, sweeps, conditions)
 
-    exact = known.how == "codes"
     method = "exact" if exact else "importance"
 
     def completions(drawn, log_p, ess):

@@ -39,7 +39,14 @@ class Variable(NamedTuple):
         return bool((self.weights != 1).any())
 
     def only(self, weights: np.ndarray) -> "Variable":
-        """The same variable with other weights."""
+        """The same variable with other weights.
+
+        Args:
+            weights: of each value.
+
+        Returns:
+            The new variable.
+        """
         return self._replace(weights=np.asarray(weights, np.float64))
 
 

@@ -78,7 +78,9 @@ def exact_parts(
     floats = 1 << (24 if jax.default_backend() == "cpu" else 28)  # logits at once; a CPU slows down beyond this
     pairs = max(floats // model.row_floats, 1)
     codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
-    size = rows_within(codes * model.row_floats, rows, rows_at_once or rows, floats)
+    # More rows at once are no faster, and a program's shape is the same for any larger number of rows.
+    most = rows_at_once or (1 << (10 if jax.default_backend() == "cpu" else 14))
+    size = rows_within(codes * model.row_floats, rows, most, floats)
     model = everywhere(model)
 
     def table(x, context):

@@ -65,7 +65,7 @@ def _shifted(model: Stack, shift) -> Stack:
 
 
 @eqx.filter_jit
-def by_codes(model, x, missing, context, keys, n, each, sweeps, conditions=None):
+def by_codes(model, x, missing, context, keys, n):
     """Exact: every code, weighted by p(h) p(x_observed | h)."""
     m = sum(model.n_h)
     codes = ((jnp.arange(2**m)[:, None] >> jnp.arange(m - 1, -1, -1)[None]) & 1).astype(x.dtype)
@@ -86,7 +86,7 @@ def by_codes(model, x, missing, context, keys, n, each, sweeps, conditions=None)
             return drawn_given(layer, model.above(0, split(code), context), x, missing, k)[0]
 
         y = jax.vmap(fill)(chosen, jax.random.split(k_x, n))
-        return y.astype(jnp.uint8), logsumexp(log_w), jnp.asarray(float(each))
+        return y.astype(jnp.uint8), logsumexp(log_w), jnp.asarray(float(len(codes)))
 
     return jax.vmap(one)(x, missing, context, keys)
 

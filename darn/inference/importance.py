@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from darn.batching import recut, row_keys, row_numbers, rows_within, stream_rows
+from darn.batching import Numbers, recut, row_keys, row_numbers, rows_within, stream_rows
 from darn.devices import everywhere
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Likelihood, Running, Scores, check_rows, marks, whole
-from darn.inference.weights import BLOCK, draw, lots_at_once, settle
+from darn.inference.weights import BLOCK, DRAWS, draw, lots_at_once, settle
 from darn.model import Stack
 
 PRECISION = 0.01  # nats
@@ -47,14 +47,14 @@ def _weigh_in_one(model, x, context, keys, stop, chunk, sums):
 _draw_alone, _add_alone = eqx.filter_jit(draw), jax.jit(_add)
 
 
-def _weigh(model, x, context, keys, stop, chunk, sums):
-    """The running sums after sample number `stop` of every row."""
+def _weigh(model, x, context, keys, done, stop, chunk, sums):
+    """The running sums after sample number `stop` of every row; they have those before number `done`."""
     if jax.default_backend() != "cpu":
         return _weigh_in_one(model, x, context, keys, jnp.asarray(stop, jnp.int32), chunk, sums)
-    while sums[0] < stop:  # two programs on a CPU: see `enumeration._accumulate`
-        number = sums[0] + jnp.arange(chunk)
+    for first in range(done, stop, chunk):  # two programs on a CPU: see `enumeration._accumulate`
+        number = np.arange(first, first + chunk, dtype=np.int32)
         parts = _draw_alone(model, x, context, keys, number)
-        sums = _add_alone(sums, *parts, number, jnp.asarray(stop, jnp.int32))
+        sums = _add_alone(sums, *parts, number, np.asarray(stop, np.int32))
     return sums
 
 
@@ -101,25 +101,33 @@ def importance(
         -log p and bound, by row and on average.
     """
     check_rows(model, x)
-    parts = [(x, context, numbers, log_density)]
+    parts, own = [(x, context, log_density)], 0 if numbers is None else numbers
     if n_samples is None:
-        found = settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, progress)
+        found = settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, own, progress)
     else:
-        found = importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, progress)
+        found = importance_parts(model, parts, len(x), n_samples, repeats, seed, rows_at_once, own, progress)
     return whole(found, Running("importance", n_samples, repeats))
 
 
 def settled_parts(
-    model: Stack, parts: Iterable[tuple], n: int, precision: float, among, seed: int, rows_at_once, progress
+    model: Stack,
+    parts: Iterable[tuple],
+    n: int,
+    precision: float,
+    among: float | int | None,
+    seed: int,
+    rows_at_once: int | None,
+    numbers: Numbers,
+    progress,
 ) -> Iterator[Scores]:
-    """`importance` to a precision, for rows that come in parts: (x, context, numbers, log density)."""
+    """`importance` to a precision, for rows that come in parts: (x, context, log density)."""
     # With this variance v of every row, the interval 1.96 sqrt(v/N) + v/4 is as wide as requested: see `Running`.
     variance = precision * min(1.0, (among or n) * precision / 2.5**2)
     size = lots_at_once(model, n, rows_at_once)
     start = 0
-    for x, context, own, density in recut(parts, BLOCK):
-        numbers = row_numbers(start, len(x)) if own is None else own
-        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=numbers, size=size)
+    for x, context, density in recut(parts, BLOCK):
+        own = row_numbers(start, len(x), numbers)
+        found = settle(model, x, context=context, variance=variance, seed=seed, numbers=own, size=size)
         start += len(x)
         if progress is not None:
             progress(len(x))
@@ -127,36 +135,56 @@ def settled_parts(
 
 
 def importance_parts(
-    model: Stack, parts: Iterable[tuple], n: int, n_samples: int, repeats: int, seed: int, rows_at_once, progress
+    model: Stack,
+    parts: Iterable[tuple],
+    n: int,
+    n_samples: int,
+    repeats: int,
+    seed: int,
+    rows_at_once: int | None,
+    numbers: Numbers,
+    progress,
 ) -> Iterator[Scores]:
-    """`importance` with S samples, for rows that come in parts: (x, context, numbers, log density)."""
+    """`importance` with S samples, for rows that come in parts: (x, context, log density)."""
     # As much as fits a CPU's cache, or half a gigabyte per array on an accelerator.
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
-    # Four samples of a row share what depends only on the row, such as a NADE's running sums: 1.5 times as fast. Atari
-    # frames are too large for that; there, many rows at once are better.
-    fours = floats // (4 * model.row_floats)
-    size = rows_within(model.row_floats, n, min(rows_at_once or 100, fours if fours >= 8 else n))
-    chunk = max(min(floats // (model.row_floats * size), n_samples), 1)
-    left, model = n, everywhere(model)
+    # Many samples of a row share what depends only on the row, such as the running sums of a large NADE. Atari frames
+    # are too large for that, and small models fill the cache with many rows.
+    shared = floats // (DRAWS * model.row_floats)
+    size = rows_within(model.row_floats, n, min(rows_at_once or 100, shared if 1 <= shared < 8 else n))
+    # A chunk ends at each of the marks, of which the last but one is a tenth of the samples.
+    fits, tenth = max(floats // (model.row_floats * size), 1), max(n_samples // 10, min(n_samples, 8))
+    chunk = -(-tenth // -(-tenth // fits))
+    model = everywhere(model)
 
-    def weigh(numbers, bits, side, own):
-        nonlocal left
-        rows, bits, repeated = len(bits), as_floats(bits), []
+    def weigh(own, bits, side):
+        # Nothing here waits for a result, so that the next rows are weighed on another core of a CPU.
+        bits, repeated = as_floats(bits), []
         for r in range(repeats):
-            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), numbers if own is None else own)
-            zero = jnp.zeros(rows)
-            sums, at = (jnp.asarray(0, jnp.int32), jnp.full(rows, -1e30), zero, zero, zero), []
+            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), own)
+            zero = jnp.zeros(len(bits))
+            sums, done, at = (jnp.asarray(0, jnp.int32), jnp.full(len(bits), -1e30), zero, zero, zero), 0, []
             for mark in marks(n_samples):
-                sums = _weigh(model, bits, side, keys, mark, chunk, sums)
-                at.append(np.asarray(sums[1] + jnp.log(sums[2])) - np.log(mark))
-            total, squares, mean = (np.asarray(v, np.float64) for v in sums[2:])
-            repeated.append((np.stack(at, axis=-1), total**2 / squares, mean))
-            if progress is not None:
-                progress(min(rows, left))
-        left -= rows
+                sums = _weigh(model, bits, side, keys, done, mark, chunk, sums)
+                done = mark
+                at.append(sums[1] + jnp.log(sums[2]))
+            repeated.append((at, sums[2:]))
+        return repeated
+
+    def scores(repeated) -> Scores:
+        found = []
+        for at, sums in repeated:
+            total, squares, mean = (np.asarray(v, np.float64) for v in sums)
+            logs = [a - np.log(mark) for a, mark in zip(at, marks(n_samples), strict=True)]
+            found.append((np.stack(logs, axis=-1), total**2 / squares, mean))
         # (rows, repeats, marks), (rows, repeats), (rows, repeats)
-        estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *repeated)
+        estimates, ess, bound = jax.tree.map(lambda *v: np.stack(v, axis=1), *found)
         return Scores(estimates[:, :, -1].mean(axis=1), bound.mean(axis=1), ess.mean(axis=1), estimates)
 
-    found = stream_rows(weigh, size, parts, numbered=True, beside=True)
-    return (scores.checked().with_density(density) for scores, density in found)
+    def done_with(count: int) -> None:
+        if progress is not None:
+            for _ in range(repeats):
+                progress(count)
+
+    found = stream_rows(weigh, size, parts, numbered=True, numbers=numbers, beside=True, progress=done_with)
+    return (scores(repeated).checked().with_density(density) for repeated, density in found)

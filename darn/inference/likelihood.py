@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from darn.batching import Numbers
 from darn.devices import Devices, using
 from darn.errors import InputError
 from darn.inference.enumeration import exact as exact
@@ -92,9 +93,13 @@ def row_by_row(model: Stack, x, *, precision: float = PRECISION, n_samples: int 
     """
     if method_for(model) == "exact":
         return exact(model, x).log_p
-    own = np.array([zlib.crc32(r.tobytes()) for r in np.packbits(np.asarray(x, np.uint8), axis=1)], np.uint32)
     options = {"precision": precision, "among": math.inf, "n_samples": n_samples, "repeats": 1}
-    return importance(model, x, numbers=own, **options).log_p
+    return importance(model, x, numbers=own_numbers(x), **options).log_p
+
+
+def own_numbers(x: np.ndarray) -> np.ndarray:
+    """(N,) numbers that follow from each row's bits, to take the place of row numbers."""
+    return np.array([zlib.crc32(r.tobytes()) for r in np.packbits(np.asarray(x, np.uint8), axis=1)], np.uint32)
 
 
 def score_parts(
@@ -107,22 +112,25 @@ def score_parts(
     n_samples: int | None = None,
     repeats: int = 10,
     seed: int = 0,
+    numbers: Numbers = 0,
     progress: Progress | None = None,
 ) -> Iterator[Scores]:
     """Scores rows that come in parts, in memory that does not grow with their number.
 
-    The scores are those of `exact` and `importance`, whatever the parts; `summary.Running` sums them up.
+    The scores are those of `exact` and `importance`, whatever the parts; `summary.Running` sums them up. `parts` may be
+    some of the n rows only: given their numbers, they get the scores that they have among all of them.
 
     Args:
         model: any stack.
         parts: (x, context, log density) of consecutive rows; context None for a model without one; the density of a
             table's numbers within their cells (`darn.data.Rows.log_density`), which is added to log p, or None.
-        n: the number of rows.
+        n: the number of rows in all.
         method: "exact" or "importance".
         precision: as for `evaluate`.
         n_samples: as for `evaluate`.
         repeats: as for `evaluate`.
         seed: of the importance samples.
+        numbers: of the rows among the n, which their samples follow from.
         progress: called with the number of rows done after each program.
 
     Yields:
@@ -130,7 +138,6 @@ def score_parts(
     """
     if method == "exact":
         return exact_parts(model, parts, n, None, progress)
-    numbered = ((x, context, None, density) for x, context, density in parts)
     if n_samples is None:
-        return settled_parts(model, numbered, n, precision, None, seed, None, progress)
-    return importance_parts(model, numbered, n, n_samples, repeats, seed, None, progress)
+        return settled_parts(model, parts, n, precision, None, seed, None, numbers, progress)
+    return importance_parts(model, parts, n, n_samples, repeats, seed, None, numbers, progress)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darn.batching import chunks, join, map_rows, row_keys, rows_within, stream_rows
+from darn.batching import Numbers, chunks, join, map_rows, row_keys, rows_within, stream_rows
 from darn.devices import Devices, everywhere, using
 from darn.errors import InputError
 from darn.model import Stack
@@ -99,9 +99,13 @@ def sample_parts(
     seed: int = 0,
     log_joint: bool = False,
     chunk: int = CHUNK,
+    of: int | None = None,
+    numbers: Numbers = 0,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Samples]:
     """Draws n rows part by part: the rows of `sample`, in memory that does not grow with n.
+
+    With `of` and `numbers`, they are some of the rows of a larger sample.
 
     Args:
         model: any stack.
@@ -110,6 +114,8 @@ def sample_parts(
         seed: the same seed gives the same rows at any chunk size.
         log_joint: whether to return log p(x, h) of every row.
         chunk: rows drawn at once, if memory allows.
+        of: the number of rows in all; None if they are n.
+        numbers: of the rows among all of them.
         progress: called with the number of rows done after each program.
 
     Yields:
@@ -119,12 +125,13 @@ def sample_parts(
         empty = tuple(np.zeros((0, m), np.uint8) for m in model.n_h)
         yield Samples(np.zeros((0, model.n_x), np.uint8), empty, np.zeros(0) if log_joint else None)
         return
-    size, model = rows_within(model.row_floats, n, chunk), everywhere(model)
+    size, model = rows_within(model.row_floats, of or n, chunk), everywhere(model)
 
-    def draw(numbers, _, h, context):
-        return _draw(model, np.asarray(seed), numbers, h, context, log_joint)
+    def draw(own, _, h, context):
+        return _draw(model, np.asarray(seed), own, h, context, log_joint)
 
-    yield from stream_rows(draw, size, numbered_parts(n, size, given), numbered=True, progress=progress)
+    counted = numbered_parts(n, size, given)
+    yield from stream_rows(draw, size, counted, numbered=True, numbers=numbers, progress=progress)
 
 
 def numbered_parts(n: int, size: int, given: Iterable[tuple] | None) -> Iterator[tuple]:

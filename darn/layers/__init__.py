@@ -14,6 +14,8 @@ from darn.layers._groups import Groups as Groups
 from darn.layers._linear import LinearAutoregressive as LinearAutoregressive
 from darn.layers._mixture import Mixture as Mixture
 from darn.layers._nade import NADE as NADE
+from darn.layers._numbers import Numbers as Numbers
+from darn.layers._numbers import Word as Word
 from darn.layers._orders import AbstractReorderable as AbstractReorderable
 from darn.layers._orders import Orders as Orders
 from darn.layers._orders import symmetries as symmetries

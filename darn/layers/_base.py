@@ -24,7 +24,13 @@ def bits_log_prob(y: Float[Array, " n"], a: Float[Array, " n"]) -> Float[Array, 
 
 
 def context_map(n_c: int, n: int, key: PRNGKeyArray | None) -> Dense | None:
-    """The fully connected U of a layer of n units with n_c context units; None without a context."""
+    """The fully connected U of a layer of n units with n_c context units; None without a context.
+
+    Args:
+        n_c: units of the context.
+        n: units of the layer.
+        key: of the weights.
+    """
     if not n_c:
         return None
     if key is None:
@@ -33,7 +39,16 @@ def context_map(n_c: int, n: int, key: PRNGKeyArray | None) -> Dense | None:
 
 
 def plus_context(a: Array, U: AbstractMap | None, c: Array | None) -> Array:
-    """a + U c, or `a` without a context."""
+    """a + U c, or `a` without a context.
+
+    Args:
+        a: (n,), logits.
+        U: the map from the context; None for none.
+        c: (n_c,), the context; None without one.
+
+    Returns:
+        (n,).
+    """
     if U is None:
         return a
     if c is None:
@@ -92,18 +107,52 @@ class AbstractBinaryLayer(eqx.Module):
 
     @abc.abstractmethod
     def logits(self, y: Float[Array, " n"], c: Array | None = None, *, order: Any = 0) -> Float[Array, " n"]:
-        """The logit of each unit given the units before it, for a known y."""
+        """The logit of each unit given the units before it, for a known y.
+
+        Args:
+            y: (n,) of 0 and 1.
+            c: (n_c,), the context; None without one.
+            order: which of the `n_orders` chains.
+
+        Returns:
+            (n,), the logits of y = 1.
+        """
 
     @abc.abstractmethod
     def start(self, c: Array | None = None, *, order: Any = 0) -> Any:
-        """The state before any unit is decided: a pytree of arrays."""
+        """The state before any unit is decided: a pytree of arrays.
+
+        Args:
+            c: (n_c,), the context; None without one.
+            order: which of the `n_orders` chains.
+
+        Returns:
+            The state, for `read`, `write` and `walk`.
+        """
 
     def read(self, state: Any, j) -> Float[Array, ""]:
-        """The logit of unit j; the units before it have been written."""
+        """The logit of unit j; the units before it have been written.
+
+        Args:
+            state: from `start` or `write`.
+            j: the unit's number.
+
+        Returns:
+            A scalar.
+        """
         raise TypeError(f"{type(self).__name__} must define either `read` and `write` or `walk`")
 
     def write(self, state: Any, j, y_j) -> Any:
-        """The state after unit j is decided."""
+        """The state after unit j is decided.
+
+        Args:
+            state: from `start` or `write`.
+            j: the unit's number.
+            y_j: its value, 0 or 1.
+
+        Returns:
+            The next state.
+        """
         raise TypeError(f"{type(self).__name__} must define either `read` and `write` or `walk`")
 
     def walk(self, state: Any, decide: Decide, carry: Any, turns: AbstractTurns = COMPILED) -> tuple[Any, Any]:
@@ -135,7 +184,15 @@ class AbstractBinaryLayer(eqx.Module):
         return self.walk(self.start(c, order=order), decide, carry)
 
     def log_prob(self, y: Float[Array, " n"], c: Array | None = None) -> Float[Array, ""]:
-        """log p(y | c) in nats."""
+        """log p(y | c) in nats.
+
+        Args:
+            y: (n,) of 0 and 1.
+            c: (n_c,), the context; None without one.
+
+        Returns:
+            A scalar.
+        """
         if self.n_orders == 1:
             return bits_log_prob(y, self.logits(y, c))
         each = lax.map(lambda k: bits_log_prob(y, self.logits(y, c, order=k)), jnp.arange(self.n_orders))
@@ -144,30 +201,68 @@ class AbstractBinaryLayer(eqx.Module):
     def training_log_prob(
         self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """log p(y | c), or a cheaper estimate for training (see `trains_by_estimate`)."""
+        """log p(y | c), or a cheaper estimate for training (see `trains_by_estimate`).
+
+        Args:
+            y: (n,) of 0 and 1.
+            c: (n_c,), the context; None without one.
+            key: of what an estimate draws, and of dropout.
+
+        Returns:
+            A scalar.
+        """
         return self.log_prob(y, c)
 
     def validation_log_prob(
         self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """`training_log_prob` without noise that only training uses, such as dropout; epochs are compared by it."""
+        """`training_log_prob` without noise that only training uses, such as dropout; epochs are compared by it.
+
+        Args:
+            y: (n,) of 0 and 1.
+            c: (n_c,), the context; None without one.
+            key: of what an estimate draws.
+
+        Returns:
+            A scalar.
+        """
         return self.training_log_prob(y, c, key=key)
 
     def draw_order(self, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
-        """Returns (an order drawn at random, a key for what follows)."""
+        """Returns (an order drawn at random, a key for what follows).
+
+        Args:
+            key: of all that is drawn.
+        """
         if self.n_orders == 1:
             return 0, key
         k_order, key = jax.random.split(key)
         return jax.random.randint(k_order, (), 0, self.n_orders), key
 
     def sample(self, c: Array | None = None, *, key: PRNGKeyArray, bit: Estimator = bernoulli) -> Float[Array, " n"]:
-        """y ~ p(. | c); gradients flow through `bit`."""
+        """y ~ p(. | c); gradients flow through `bit`.
+
+        Args:
+            c: (n_c,), the context; None without one.
+            key: of all that is drawn.
+            bit: draws a bit from its logit, with a gradient: see `darn.gradients`.
+
+        Returns:
+            (n,) of 0 and 1.
+        """
         order, key = self.draw_order(key)
         u = uniform(key, self.n)
         return self.chain(lambda carry, j, a: (carry, bit(a, u[j])), None, c, order=order)[0]
 
     def most_probable(self, c: Array | None = None) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Each unit at its more probable value given the units before it, and its probability of being on."""
+        """Each unit at its more probable value given the units before it, and its probability of being on.
+
+        Args:
+            c: (n_c,), the context; None without one.
+
+        Returns:
+            (y, p), (n,) each.
+        """
 
         def decide(a, j, a_j):
             return a.at[j].set(a_j), (a_j > 0).astype(a.dtype)
@@ -183,7 +278,14 @@ class AbstractBinaryLayer(eqx.Module):
         return 1
 
     def sequence(self, order: Any = 0) -> Int[Array, " n"]:
-        """The units in the sequence in which one of the chains decides them."""
+        """The units in the sequence in which one of the chains decides them.
+
+        Args:
+            order: which of the `n_orders` chains.
+
+        Returns:
+            (n,), the units' numbers.
+        """
         return jnp.arange(self.n)
 
     @property
@@ -197,20 +299,48 @@ class AbstractBinaryLayer(eqx.Module):
         return False
 
     def entropy(self, c: Array | None = None) -> Float[Array, ""]:
-        """-E[log p(y | c)] in nats, in closed form."""
+        """-E[log p(y | c)] in nats, in closed form.
+
+        Args:
+            c: (n_c,), the context; None without one.
+
+        Returns:
+            A scalar.
+        """
         raise InputError(f"the entropy of a {type(self).__name__} layer has no closed form: use factorial layers")
 
     def separates(self, missing: np.ndarray) -> bool:
-        """Whether no observed unit depends on a missing one, in any row; `missing` is (rows, n) of bool."""
+        """Whether no observed unit depends on a missing one, in any row; `missing` is (rows, n) of bool.
+
+        Args:
+            missing: (rows, n) of bool.
+
+        Returns:
+            Whether that holds for all rows.
+        """
         after = np.cumsum(missing, axis=1) > 0
         return self.n_orders == 1 and not (after & ~missing).any()
 
     def shifted(self, by: Float[Array, " n"]) -> "AbstractBinaryLayer":
-        """The same layer with its units' biases moved; `independent` layers only."""
+        """The same layer with its units' biases moved; `independent` layers only.
+
+        Args:
+            by: (n,), added to the biases.
+
+        Returns:
+            The new layer.
+        """
         return eqx.tree_at(lambda layer: layer.b, self, self.b + by)  # type: ignore[attr-defined]
 
     def with_bias(self, mean: Float[Array, " n"]) -> "AbstractBinaryLayer":
-        """The same layer, its units' biases set so that it starts from the given mean activities."""
+        """The same layer, its units' biases set so that it starts from the given mean activities.
+
+        Args:
+            mean: (n,), above 0 and below 1.
+
+        Returns:
+            The new layer.
+        """
         a = jnp.log(mean) - jnp.log1p(-mean)
         return eqx.tree_at(lambda layer: layer.b, self, jnp.asarray(a, jnp.float32))  # type: ignore[attr-defined]
 
@@ -239,6 +369,9 @@ class AbstractBinaryLayer(eqx.Module):
         Args:
             c: size, grid and range of the context.
             arithmetic: the float type and how its bits are used.
+
+        Returns:
+            The twin, whose sums are exact in any order.
         """
         raise InputError(
             f"{type(self).__name__} layers have no integer twin, so a model with one cannot compress: "
@@ -246,7 +379,15 @@ class AbstractBinaryLayer(eqx.Module):
         )
 
     def work(self, y: np.ndarray, c: np.ndarray | None) -> Work:
-        """The work of drawing y given c, where bits that are off cost nothing."""
+        """The work of drawing y given c, where bits that are off cost nothing.
+
+        Args:
+            y: (n,) of 0 and 1.
+            c: (n_c,), the context; None without one.
+
+        Returns:
+            The weights that are multiplied, and those that are added.
+        """
         raise InputError(f"the operations of a {type(self).__name__} layer cannot be counted")
 
     def linear(self) -> Linear:

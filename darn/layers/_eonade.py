@@ -15,6 +15,8 @@ from darn.layers._orders import check_orders, in_places
 from darn.nn import COMPILED, register, replaced, softplus
 from darn.random import permutation
 
+_DROPOUT = 0xD209  # separates the key of the dropout from those of the order
+
 
 @register("eonade")
 class EoNADE(AbstractBinaryLayer):
@@ -22,11 +24,21 @@ class EoNADE(AbstractBinaryLayer):
 
     The K orders are drawn once and stored: `log_prob` averages over them and `sample` draws one of them, so both refer
     to the same distribution. Probabilities are averaged, not logits, which would not give a distribution.
+
+    Args:
+        n: units.
+        n_c: units of the context; 0 for none.
+        n_hidden: hidden units; more than one number for deeper nets.
+        n_orderings: K.
+        activation: of the hidden units: a name of `darn.nn.ACTIVATIONS`.
+        dropout: the fraction of hidden units left out of a training step.
+        key: of the initial weights and the orders.
     """
 
     core: NADE
     orders: Int[Array, "K n"]
     n: int = eqx.field(static=True)
+    rate: float = eqx.field(static=True, default=0.0)  # of dropout in the hidden layers of a training step
 
     def __init__(
         self,
@@ -36,10 +48,11 @@ class EoNADE(AbstractBinaryLayer):
         n_hidden: Sequence[int] = (500,),
         n_orderings: int = 16,
         activation: str = "relu",
+        dropout: float = 0.0,
         key: PRNGKeyArray,
     ):
         k_core, k_orders = jax.random.split(key)
-        self.n = n
+        self.n, self.rate = n, float(dropout)
         self.core = NADE(n, n_c, n_hidden=n_hidden, activation=activation, masked=True, key=k_core)
         keys = jax.random.split(k_orders, n_orderings)
         self.orders = jax.vmap(lambda k: jax.random.permutation(k, n))(keys)
@@ -49,7 +62,8 @@ class EoNADE(AbstractBinaryLayer):
 
     @classmethod
     def make(cls, n, n_c, options, *, key):
-        return cls(n, n_c, n_hidden=options["n_nade"], n_orderings=options["n_orderings"], key=key)
+        own = {k: options[k] for k in ("n_orderings", "dropout")}
+        return cls(n, n_c, n_hidden=options["n_nade"], **own, key=key)
 
     @property
     def n_orders(self):
@@ -90,7 +104,13 @@ class EoNADE(AbstractBinaryLayer):
         return logsumexp(by_order) - jnp.log(len(self.orders))
 
     def training_log_prob(self, y: Float[Array, " n"], c=None, *, key):
-        """An unbiased estimate of the mean over all n! orders of log p(y | c) in that order."""
+        """An estimate of the mean over all n! orders of log p(y | c) in that order: unbiased, but for the dropout."""
+        return self._estimate(y, c, key, self.rate)
+
+    def validation_log_prob(self, y, c=None, *, key):
+        return self._estimate(y, c, key, 0.0)
+
+    def _estimate(self, y, c, key, rate):
         # The first d-1 units of a random order are given, and each of the others is predicted from these alone. With d
         # uniform in 1..n, n/(n-d+1) times the sum is on average the log-probability in a random order.
         k_order, k_split = jax.random.split(key)
@@ -99,7 +119,11 @@ class EoNADE(AbstractBinaryLayer):
         known = (rank < d - 1).astype(y.dtype)
         running, b = self.core.start(c)
         assert self.core.M is not None
-        hidden = self.core.hidden(running + (known * y) @ self.core.V + known @ self.core.M)
+        running = running + (known * y) @ self.core.V + known @ self.core.M
+        if rate:
+            hidden = self.core.dropped(running, rate, jax.random.fold_in(key, _DROPOUT))
+        else:
+            hidden = self.core.hidden(running)
         a = b + self.core.R @ hidden
         return self.n / (self.n - d + 1) * jnp.sum((1 - known) * (y * a - softplus(a)))
 

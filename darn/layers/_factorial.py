@@ -23,7 +23,14 @@ from darn.random import uniform
 
 @register("factorial")
 class Factorial(AbstractBinaryLayer):
-    """p(y | c) = prod_j sigma(b_j + U_j c): Eq. (6). The only layer whose y may be intensities in [0,1]."""
+    """p(y | c) = prod_j sigma(b_j + U_j c): Eq. (6). The only layer whose y may be intensities in [0,1].
+
+    Args:
+        n: units.
+        n_c: units of the context; 0 for none.
+        U: the map from the context, instead of a fully connected one.
+        key: of the initial weights.
+    """
 
     b: Float[Array, " n"] = bias_field()
     U: AbstractMap | None = context_field()

@@ -40,6 +40,10 @@ class Groups(AbstractBinaryLayer):
 
     So each group is one variable of several values, written as a chain of binary choices. Rows that spell no value have
     probability 0, and the probabilities of the others sum to one.
+
+    Args:
+        layer: the distribution before the rule.
+        groups: of adjacent units: a number of one-hot units, or the rule of a binary word.
     """
 
     layer: AbstractBinaryLayer

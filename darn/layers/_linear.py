@@ -21,7 +21,15 @@ from darn.nn import COMPILED, AbstractCausalMap, AbstractMap, CausalDense, Work,
 
 @register("linear")
 class LinearAutoregressive(AbstractBinaryLayer):
-    """p(y_j = 1 | y_1..j-1, c) = sigma(W_j y_1..j-1 + U_j c + b_j): Eqs. (2) and (5). State: the running logits."""
+    """p(y_j = 1 | y_1..j-1, c) = sigma(W_j y_1..j-1 + U_j c + b_j): Eqs. (2) and (5). State: the running logits.
+
+    Args:
+        n: units.
+        n_c: units of the context; 0 for none.
+        U: the map from the context, instead of a fully connected one.
+        W: the autoregressive map, instead of a `CausalDense`.
+        key: of the initial weights.
+    """
 
     b: Float[Array, " n"] = bias_field()
     U: AbstractMap | None = context_field()

@@ -16,7 +16,14 @@ def log_sigmoid(a):
 
 @register("mixture")
 class Mixture(AbstractBinaryLayer):
-    """p(y | c) = sum_k pi_k(c) prod_j sigma(b_j + B_kj + U_j c)."""
+    """p(y | c) = sum_k pi_k(c) prod_j sigma(b_j + B_kj + U_j c).
+
+    Args:
+        n: units.
+        n_c: units of the context; 0 for none.
+        n_components: K.
+        key: of the initial weights.
+    """
 
     b: Float[Array, " n"] = bias_field()
     B: Float[Array, "K n"]

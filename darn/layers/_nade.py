@@ -16,9 +16,10 @@ from darn.layers._base import (
     context_work,
     plus_context,
 )
-from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, register, rounded, tuning_field
+from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, dropout, register, rounded, tuning_field
 
 UNITS = 16  # on a CPU: a backward pass computes as many units again at a time
+FLAT = 80.0  # exp of this is finite, and a sigmoid is constant far before
 
 
 def _on_cpu() -> bool:
@@ -32,6 +33,14 @@ class NADE(AbstractBinaryLayer):
     Larochelle & Murray (2011); the state is the sum inside `act`. `M`, present only if `masked`, tells the hidden units
     which units are known (Uria et al., 2013), which matters if the order varies. `net` holds the deeper hidden layers,
     recomputed for every unit.
+
+    Args:
+        n: units.
+        n_c: units of the context; 0 for none.
+        n_hidden: hidden units; more than one number for deeper nets.
+        activation: of the hidden units: a name of `darn.nn.ACTIVATIONS`.
+        masked: whether hidden units are told which units are known.
+        key: of the initial weights.
     """
 
     b: Float[Array, " n"] = bias_field()
@@ -100,6 +109,14 @@ class NADE(AbstractBinaryLayer):
         """The last hidden layer, from the running sum."""
         return self.net(self.act(running))
 
+    def dropped(self, running: Float[Array, " n_hidden"], rate: float, key: PRNGKeyArray) -> Float[Array, " n_top"]:
+        """The same with dropout in every hidden layer."""
+        hidden = dropout(self.act(running), rate, jax.random.fold_in(key, 0))
+        for i in range(0, len(self.net.maps), 2):  # a product, then a nonlinearity
+            hidden = Net(self.net.maps[i : i + 2])(hidden)
+            hidden = dropout(hidden, rate, jax.random.fold_in(key, i + 1))
+        return hidden
+
     def read(self, state, j):
         running, b = state
         return b[j] + jnp.dot(self.R[j], self.hidden(running))
@@ -110,8 +127,11 @@ class NADE(AbstractBinaryLayer):
         return (running if self.M is None else running + self.M[j]), b
 
     def logits(self, y, c=None, *, order=0):
-        running, b = self.start(c)
-        return b + (self.stepwise if _on_cpu() else self.blockwise)(running, y)
+        b = plus_context(self.b, self.U, c)
+        own = jnp.zeros_like(self.e) if self.A is None else plus_context(jnp.zeros_like(self.e), self.A, c)
+        if not _on_cpu():
+            return b + self.blockwise(self.e + own, y)
+        return b + (self.stepwise(self.e + own, y) if self.act.logistic is None else _factored(self, own, y))
 
     def blockwise(self, running: Float[Array, " n_hidden"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         """The logits without their biases, many units at a time."""
@@ -186,3 +206,38 @@ class NADE(AbstractBinaryLayer):
             reads += Work(multiplied=self.n * sum(w.size for w in jax.tree.leaves(f) if w.ndim > 1))
         writes = Work(added=hidden * (int((y != 0).sum()) + (0 if self.M is None else self.n)))
         return context_work(self.U, c) + context_work(self.A, c) + reads + writes
+
+
+@jax.custom_jvp
+def _factored(layer: NADE, own: Float[Array, " n_hidden"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`NADE.stepwise` of e + own, for scoring: 1 / (1 + exp(-s)) with exp(-s) as a product of two exponentials.
+
+    One belongs to the code, the other to the row and the unit, and is the same for all samples of the row's code. What
+    is left for each of them is a product, a division and the sum over hidden units: four times faster than a sigmoid.
+    """
+    assert layer.act.logistic is not None
+    slope, scale, offset = layer.act.logistic
+    G = jnp.exp(-slope * own)
+
+    def one(running, unit):
+        y_j, V, M, R = unit
+        hidden = 1 / (1 + G * jnp.exp(jnp.clip(-slope * running, -FLAT, FLAT)))
+        running = running + y_j * V
+        return running if M is None else running + M, jnp.dot(layer.net(scale * hidden + offset), R)
+
+    _, a = lax.scan(one, layer.e, (y, layer.V, layer.M, layer.R))
+
+    def plainly(state):
+        # The barrier makes this depend on the loop, out of which XLA would take it, and compute it always.
+        own_here, _ = lax.optimization_barrier((own, state[0]))
+        return layer.stepwise(layer.e + own_here, y), jnp.asarray(False)
+
+    # Beyond this reach a factor may be infinite or 0 although the product is not. A loop, since under `vmap` it costs
+    # nothing where no row needs it, and a condition would compute both.
+    far = jnp.max(jnp.abs(slope * own), initial=0.0) > FLAT / 2
+    return lax.while_loop(lambda state: state[1], plainly, (a, far))[0]
+
+
+@_factored.defjvp
+def _factored_jvp(primals, tangents):
+    return jax.jvp(lambda layer, own, y: layer.stepwise(layer.e + own, y), primals, tangents)

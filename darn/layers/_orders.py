@@ -82,7 +82,12 @@ def in_places(places: Int[Array, "K n"], order: Any, turns: AbstractTurns, decid
 
 @register("orders")
 class Orders(AbstractBinaryLayer):
-    """p(y | c) = (1/K) sum_k p_k(y | c), the same layer in each of K orders of its units."""
+    """p(y | c) = (1/K) sum_k p_k(y | c), the same layer in each of K orders of its units.
+
+    Args:
+        core: the layer, in the first order.
+        places: (K, n), the unit at each place of each order.
+    """
 
     by_name: ClassVar[bool] = False  # it wraps another layer
     core: AbstractReorderable

@@ -7,6 +7,7 @@ from darn.nn._activation import Tanh as Tanh
 from darn.nn._activation import softplus as softplus
 from darn.nn._base import AbstractCausalMap as AbstractCausalMap
 from darn.nn._base import AbstractMap as AbstractMap
+from darn.nn._base import Logistic as Logistic
 from darn.nn._base import Work as Work
 from darn.nn._base import causal_maps as causal_maps
 from darn.nn._base import product_work as product_work
@@ -25,6 +26,7 @@ from darn.nn._fixed_point import rounded as rounded
 from darn.nn._fixed_point import rounded_outputs as rounded_outputs
 from darn.nn._gated import GatedBlock as GatedBlock
 from darn.nn._gated import GridWindow as GridWindow
+from darn.nn._gated import dropout as dropout
 from darn.nn._local import Grid as Grid
 from darn.nn._local import Local as Local
 from darn.nn._local import LocalTranspose as LocalTranspose

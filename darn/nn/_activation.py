@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from darn.nn._base import AbstractMap, Work
+from darn.nn._base import AbstractMap, Logistic, Work
 from darn.nn._fixed_point import Inputs
 from darn.nn._registry import register
 from darn.nn._tables import activation_table
@@ -44,6 +44,8 @@ def _tabulated(name: str, inputs: Inputs, arithmetic) -> tuple[Table, Inputs]:
 class Tanh(AbstractMap):
     """d = tanh(c)."""
 
+    logistic = Logistic(2.0, 2.0, -1.0)
+
     def __call__(self, c):
         return jnp.tanh(c)
 
@@ -72,6 +74,8 @@ class ReLU(AbstractMap):
 @register("sigmoid")
 class Sigmoid(AbstractMap):
     """d = 1 / (1 + exp(-c))."""
+
+    logistic = Logistic(1.0, 1.0, 0.0)
 
     def __call__(self, c):
         return jax.nn.sigmoid(c)

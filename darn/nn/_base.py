@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -38,8 +38,18 @@ def product_work(v: np.ndarray, n_out: int) -> Work:
     return Work(added=n_out * len(on)) if np.all(on == 1) else Work(multiplied=n_out * len(v))
 
 
+class Logistic(NamedTuple):
+    """An activation as scale * sigmoid(slope * x) + offset."""
+
+    slope: float
+    scale: float
+    offset: float
+
+
 class AbstractMap(eqx.Module):
     """A function of one vector, with or without weights."""
+
+    logistic: ClassVar[Logistic | None] = None  # what an activation is, if it is one
 
     @abc.abstractmethod
     def __call__(self, c: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
@@ -51,11 +61,23 @@ class AbstractMap(eqx.Module):
         return 0
 
     def quantised(self, inputs: Inputs, arithmetic: Arithmetic) -> tuple["AbstractMap", Inputs]:
-        """Returns (the integer twin, a description of its outputs). This default is for linear maps."""
+        """Returns (the integer twin, a description of its outputs). This default is for linear maps.
+
+        Args:
+            inputs: size, grid and range of the input.
+            arithmetic: the float type and how its bits are used.
+        """
         return rounded(self, lambda sizes: sizes(inputs.largest), inputs.grid, arithmetic)
 
     def work(self, v: np.ndarray) -> Work:
-        """The work of mapping v."""
+        """The work of mapping v.
+
+        Args:
+            v: (n_in,), the input.
+
+        Returns:
+            The weights that are multiplied, and those that are added.
+        """
         raise InputError(f"the operations of a {type(self).__name__} cannot be counted")
 
     def matrix(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -70,11 +92,28 @@ class AbstractCausalMap(AbstractMap):
 
     @abc.abstractmethod
     def outgoing(self, j) -> Float[Array, " n"]:
-        """The weights from unit j to every unit, zero up to and including j."""
+        """The weights from unit j to every unit, zero up to and including j.
+
+        Args:
+            j: the unit's number.
+
+        Returns:
+            (n,).
+        """
 
     @abc.abstractmethod
     def walk(self, a: Any, decide: Decide, carry: Any, turns: AbstractTurns) -> tuple[Any, Any]:
-        """Decides all units in order, given their logits `a` without the autoregressive part; returns (y, carry)."""
+        """Decides all units in order, given their logits `a` without the autoregressive part; returns (y, carry).
+
+        Args:
+            a: (n,).
+            decide: chooses bits from logits, `(carry, units, a) -> (carry, bits)`; see `darn.nn.Decide`.
+            carry: any pytree, passed from one call of `decide` to the next.
+            turns: whether the walk runs compiled or on the host.
+
+        Returns:
+            (y, carry).
+        """
 
     @abc.abstractmethod
     def weights(self) -> Array:

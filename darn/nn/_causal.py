@@ -11,7 +11,12 @@ from darn.nn._registry import register, tuning_field
 
 @register("causal-dense")
 class CausalDense(AbstractCausalMap):
-    """W y with W strictly lower-triangular: row j is W_j of Eq. (2), the weights to unit j from units 1..j-1."""
+    """W y with W strictly lower-triangular: row j is W_j of Eq. (2), the weights to unit j from units 1..j-1.
+
+    Args:
+        n: units.
+        block: units decided together, which changes the speed alone; None chooses by device.
+    """
 
     W: Float[Array, "n n"]
     n: int = eqx.field(static=True)

@@ -79,7 +79,15 @@ class CausalConvolution(eqx.Module):
         return 0 if self.left else self.before
 
     def quantised(self, how: Integers, arithmetic: Arithmetic) -> "CausalConvolution":
-        """The integer twin, for the codec."""
+        """The integer twin, for the codec.
+
+        Args:
+            how: the grid of its streams.
+            arithmetic: the float type and how its bits are used.
+
+        Returns:
+            The twin.
+        """
         return replaced(self, W=how.weights(self.W, arithmetic), integers=how)
 
     def __call__(self, x: Float[Array, "H W C"], dtype=jnp.float32) -> Float[Array, "H W F"]:
@@ -89,11 +97,25 @@ class CausalConvolution(eqx.Module):
         return self._folded(x, dtype)
 
     def row(self, window: Float[Array, "rows W C"]) -> Float[Array, "W F"]:
-        """The convolution in the window's last row."""
+        """The convolution in the window's last row.
+
+        Args:
+            window: the rows in reach, the last one included.
+
+        Returns:
+            The output of every cell of that row.
+        """
         return self._convolved(window, 0, jnp.float32)[0]
 
     def cell(self, window: Float[Array, "cells C"]) -> Float[Array, " F"]:
-        """The convolution at the window's last cell; only with `left`."""
+        """The convolution at the window's last cell; only with `left`.
+
+        Args:
+            window: the cells in reach, the last one included.
+
+        Returns:
+            The output of that cell.
+        """
         how = self.integers or FLOATS
         return how.product(window[:: self.dilation].reshape(-1), self.W[0].reshape(-1, self.W.shape[3]))
 

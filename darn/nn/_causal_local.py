@@ -20,6 +20,13 @@ class CausalLocal(AbstractCausalMap):
     The order is that of the grid (see `darn.nn.Local`): row by row, within a row cell by cell, within a cell channel by
     channel. Cell (i, j) sees all channels of the cells (i-d, j-r..j+r) for d = 1..r and (i, j-r..j-1), and in its own
     cell the channels before its own. With one channel and kernel 2r+1 = 15 these are 112 weights.
+
+    Args:
+        grid: rows, columns and channels.
+        kernel: cells of the window on a side, 2r+1.
+        period: cells after which the weights repeat; 1 is a convolution.
+        tile: cells computed together, which changes the speed alone.
+        block: units of a wavefront decided together, which changes the speed alone.
     """
 
     W: Float[Array, "P Q r+1 k C C"]  # (phase, row of the window, column of the window, from channel, to channel)

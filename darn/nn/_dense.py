@@ -11,7 +11,14 @@ from darn.nn._registry import register
 
 @register("dense")
 class Dense(AbstractMap):
-    """W c, or W c + b with a bias."""
+    """W c, or W c + b with a bias.
+
+    Args:
+        n_in: inputs.
+        n_out: outputs.
+        bias: whether to add a bias.
+        key: of the initial weights.
+    """
 
     W: Float[Array, "n_out n_in"]
     b: Float[Array, " n_out"] | None
@@ -27,7 +34,16 @@ class Dense(AbstractMap):
         return out if self.b is None else out + self.b
 
     def mirrored(self, *, channels: int = 1, bias: bool = True, key: PRNGKeyArray) -> "Dense":
-        """The map in the opposite direction, with weights of its own and `channels` outputs for every input of this."""
+        """The map in the opposite direction, with weights of its own and `channels` outputs for every input of this.
+
+        Args:
+            channels: output channels; a dense map has one only.
+            bias: whether it adds a bias.
+            key: of the weights.
+
+        Returns:
+            The new map.
+        """
         return Dense(self.W.shape[0], self.W.shape[1] * channels, bias=bias, key=key)
 
     def work(self, v):

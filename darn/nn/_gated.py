@@ -110,13 +110,28 @@ class GatedBlock(eqx.Module):
         return v, h
 
     def quantised(self, how: Integers, arithmetic: Arithmetic) -> "GatedBlock":
-        """The integer twin, for the codec."""
+        """The integer twin, for the codec.
+
+        Args:
+            how: the grid of its streams.
+            arithmetic: the float type and how its bits are used.
+
+        Returns:
+            The twin.
+        """
         twin = lambda f: f.quantised(how, arithmetic)  # noqa: E731
         parts = (tuple(map(twin, self.up)), tuple(map(twin, self.left)), twin(self.link), how.bias(self.b, arithmetic))
         return eqx.tree_at(lambda m: (m.up, m.left, m.link, m.b), self, parts)
 
     def above(self, columns: int) -> GridWindow:
-        """The window of v before the first row of a grid."""
+        """The window of v before the first row of a grid.
+
+        Args:
+            columns: of the grid.
+
+        Returns:
+            Zeros for every row in reach.
+        """
         return GridWindow(*(jnp.zeros((f.above, columns, f.W.shape[2])) for f in self.up))
 
     def before(self) -> GridWindow:
@@ -130,7 +145,14 @@ class GatedBlock(eqx.Module):
         bias: Float[Array, "#W 2*C"],
         how: Floats | Integers = FLOATS,
     ) -> tuple[GridWindow, Array, Array]:
-        """Returns (the window, v after the block, the input to h) of the next row; `bias` is of the gates of v."""
+        """Returns (the window, v after the block, the input to h) of the next row.
+
+        Args:
+            window: the rows in reach above.
+            v: of the row, before the block.
+            bias: of the gates of v.
+            how: in floats, or in an integer twin in integers.
+        """
         first = jnp.concatenate([window.first, how.elu(v)[None]])
         inside = how.total(self.up[0].row(first), self.b[:1])
         second = jnp.concatenate([window.second, how.elu(inside)[None]])
@@ -147,7 +169,12 @@ class GatedBlock(eqx.Module):
     ) -> tuple[GridWindow, Array]:
         """Returns (the window, h after the block) of the next cell of a row.
 
-        `given` is from v at this cell, `bias` of the gates of h.
+        Args:
+            window: the cells in reach to the left.
+            h: of the cell, before the block.
+            given: the input from v at this cell.
+            bias: of the gates of h.
+            how: in floats, or in an integer twin in integers.
         """
         first = jnp.concatenate([window.first, how.elu(h)[None]])
         inside = how.total(self.left[0].cell(first), given, self.b[1])

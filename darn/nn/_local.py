@@ -94,6 +94,16 @@ class Local(AbstractMap):
 
     The output has ceil(H / stride) x ceil(W / stride) cells of `filters` channels. Zero padding is as symmetric as
     possible, as in a "SAME" convolution. Biases have the same period as the weights.
+
+    Args:
+        grid: rows, columns and channels of the input.
+        kernel: cells of the window on a side.
+        filters: channels of the output.
+        stride: cells of the input from one cell of the output to the next.
+        period: cells after which the weights repeat; 1 is a convolution.
+        tile: cells computed together, which changes the speed alone.
+        bias: whether to add a bias.
+        key: of the initial weights.
     """
 
     W: Float[Array, "P Q k k C F"]
@@ -132,7 +142,16 @@ class Local(AbstractMap):
         return cells * self.grid[2] * math.prod(-(-self.W.shape[2] // t) + self.stride for t in sides)
 
     def mirrored(self, *, channels: int = 1, bias: bool = True, key: PRNGKeyArray) -> "LocalTranspose":
-        """The map in the opposite direction, with weights of its own and `channels` outputs for every input of this."""
+        """The map in the opposite direction, with weights of its own and `channels` outputs for every input of this.
+
+        Args:
+            channels: output channels.
+            bias: whether it adds a bias.
+            key: of the weights.
+
+        Returns:
+            The new map.
+        """
         if channels == 1:
             return LocalTranspose(self, bias=bias, key=key)
         like, key = jax.random.split(key)
@@ -143,7 +162,14 @@ class Local(AbstractMap):
         )
 
     def product(self, x: Float[Array, "H W C"]) -> Float[Array, "Ho Wo F"]:
-        """W x, the linear part, on grids."""
+        """W x, the linear part, on grids.
+
+        Args:
+            x: (rows, columns, channels).
+
+        Returns:
+            (rows, columns, filters).
+        """
         k, s = self.W.shape[2], self.stride
         rows, columns, _ = self.out
         above, left = (max((n - 1) * s + k - m, 0) // 2 for n, m in zip((rows, columns), self.grid))
@@ -160,7 +186,13 @@ class Local(AbstractMap):
 
 @register("local-transpose")
 class LocalTranspose(AbstractMap):
-    """The exact adjoint of a `Local` without its bias, for the decoder: <L x, y> = <x, L^T y>."""
+    """The exact adjoint of a `Local` without its bias, for the decoder: <L x, y> = <x, L^T y>.
+
+    Args:
+        of: the map; the adjoint has weights of its own, in its shape.
+        bias: whether to add a bias.
+        key: of the initial weights.
+    """
 
     of: Local
     b: Float[Array, " C"] | None  # one per channel of the output

@@ -15,13 +15,27 @@ from darn.nn._registry import register
 
 @register("net")
 class Net(AbstractMap):
-    """d = f_k(...f_1(c)), Eq. (9) with any number of layers."""
+    """d = f_k(...f_1(c)), Eq. (9) with any number of layers.
+
+    Args:
+        maps: applied one after the other.
+    """
 
     maps: tuple[AbstractMap, ...]
 
     @staticmethod
     def dense(n_in: int, widths: Sequence[int], activation: str = "tanh", *, key: PRNGKeyArray) -> "Net":
-        """Fully connected layers of the given sizes, with the nonlinearity after each."""
+        """Fully connected layers of the given sizes, with the nonlinearity after each.
+
+        Args:
+            n_in: inputs.
+            widths: outputs of each map.
+            activation: a name of `darn.nn.ACTIVATIONS`.
+            key: of the initial weights.
+
+        Returns:
+            The net.
+        """
         act = ACTIVATIONS[activation]
         sizes = [n_in, *widths]
         keys = jax.random.split(key, len(widths))

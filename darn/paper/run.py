@@ -174,6 +174,7 @@ class Driver:
             "seed": protocol.seed,
             "training": notes,
             "recipe": run.info["recipe"],
+            **({"augmented": True} if run.recipe.data.moved else {}),  # trained on moved images, scored on plain ones
             **({"active": scoring.active_units(run)} if run.recipe.training.sparsity and row.keep_model else {}),
             **({"baselines": scoring.baselines(run.splits())} if row.baselines else {}),
             **made(),

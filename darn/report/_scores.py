@@ -5,7 +5,7 @@ import numpy as np
 from darn.report._document import Cell, Document, Tile
 from darn.report._images import Card
 from darn.report._recipe import About, text_of
-from darn.report._table import read_split
+from darn.report._table import has_texts, read_split
 from darn.report._view import LN2, View, histogram
 from darn.training import selection_bound
 
@@ -183,7 +183,7 @@ def rows_section(d: Document, s, view: View) -> None:
 def _blame(s, costs, order, total) -> list | None:
     """The most expensive rows of a table, with the cells that cost most; None where rows are not those of a table."""
     schema = s.run.schema
-    if schema is None or costs is None:
+    if schema is None or costs is None or not has_texts(s.run):
         return None
     table = read_split(s.run, s.split)
     owner = np.repeat(np.arange(len(schema.names)), schema.sizes)

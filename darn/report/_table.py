@@ -4,7 +4,7 @@ from itertools import chain
 
 import numpy as np
 
-from darn.data import Layout, Table, read_table
+from darn.data import Layout, Table, is_pack, read_table
 from darn.fidelity import Fidelity, evaluate
 from darn.fidelity._columns import FEWEST
 from darn.inference import sampling
@@ -12,6 +12,11 @@ from darn.runs import synthetic
 from darn.runs.run import Run
 
 ROWS = 5000  # of training rows, synthetic rows and test rows that are compared, at most
+
+
+def has_texts(run: Run) -> bool:
+    """Whether the cells of the run's table can be read: a packed set does not keep them."""
+    return not is_pack(run.recipe.data.source)
 
 
 def read_split(run: Run, split: str) -> Table:
@@ -23,7 +28,7 @@ def read_split(run: Run, split: str) -> Table:
 def fidelity_of(run: Run, target: str | None = None, *, seed: int = 4) -> Fidelity | None:
     """Synthetic rows beside the training rows, with the test rows held out; None where there are too few rows."""
     train = run.splits().train
-    if len(train) < FEWEST:
+    if len(train) < FEWEST or not has_texts(run):
         return None
     n = min(max(len(train), 1000), ROWS)
     context = None if train.context is None else train.context[np.arange(n) % len(train)]

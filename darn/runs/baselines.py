@@ -36,7 +36,15 @@ def _biases(stack):
 
 
 def independent_nll(train: Rows, x: np.ndarray) -> float:
-    """The mean -log p, in nats, of rows x (N, n) under `independent` of the training rows, without building a model."""
+    """The mean -log p, in nats, of rows x (N, n) under `independent` of the training rows, without building a model.
+
+    Args:
+        train: the training rows.
+        x: (N, n) of 0 and 1.
+
+    Returns:
+        Nats per row.
+    """
     p = (train.mean() * len(train) + 1) / (len(train) + 2)
     mean = np.mean(x, axis=0, dtype=np.float64)
     return float(-(mean * np.log(p) + (1 - mean) * np.log1p(-p)).sum())

@@ -115,7 +115,9 @@ class _Middle(AbstractPart):
     def draw(self, values, rng):
         for v in set(values.tolist()) - self._texts.keys():
             text = self._part.quantile(np.eye(self.column.n)[v], 0.5)
-            self._texts[v] = self.column.draw(np.array([v]), rng)[0] if text is None else text
+            self._texts[v] = (
+                self.column.draw(np.array([v]), rng.take(np.flatnonzero(values == v)[:1]))[0] if text is None else text
+            )
         return [self._texts[v] for v in values.tolist()]
 
     def allows(self, words):

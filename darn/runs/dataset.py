@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from darn import data
+from darn.errors import DarnError
 from darn.runs.recipe import Recipe
 
 
@@ -47,6 +48,27 @@ def columns_of(recipe: Recipe, schema: data.Schema | None) -> data.Columns:
     options = recipe.data
     columns = data.Columns(options.categorical, options.drop, options.weights, options.delimiter, column=options.column)
     return columns if schema is None else dataclasses.replace(columns, schema=schema)
+
+
+def training_rows(splits: data.Splits, recipe: Recipe) -> data.Rows:
+    """The rows to train on: those of `limit`, and how every step moves them.
+
+    With a threshold they are the grey levels, so that an image can move by a fraction of a pixel.
+
+    Raises:
+        DarnError: Rows that are no images cannot be moved.
+    """
+    options, rows = recipe.data, splits.train
+    if not options.moved:
+        return rows
+    if splits.shape is None:
+        raise DarnError(f"moved needs images, but the rows of {splits.name} have no image shape: leave out moved")
+    threshold = options.threshold if splits.binarize == "threshold" else None
+    if threshold is not None:
+        grey = dataclasses.replace(options, binarize="intensity")
+        rows = limit(read_data(dataclasses.replace(recipe, data=grey)), recipe).train
+    moves = data.Moves(splits.shape, options.moved, options.shift, options.turn, options.stretch, threshold)
+    return dataclasses.replace(rows, moves=moves)
 
 
 def describe_data(splits: data.Splits) -> dict:

@@ -17,7 +17,7 @@ from darn.errors import DarnError
 from darn.files import atomic, locked
 from darn.model import Stack
 from darn.runs import search
-from darn.runs.dataset import describe_data, limit, read_data
+from darn.runs.dataset import describe_data, limit, read_data, training_rows
 from darn.runs.place import WRITTEN, is_new
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe
@@ -106,7 +106,7 @@ def _train(
         first(write)
     if candidates and info["search"]["chosen"] is None:
         make = lambda r: new_model(r, splits)  # noqa: E731
-        rows = splits.train, splits.valid
+        rows = training_rows(splits, recipe), splits.valid
         choice = search.choose(candidates, make, *rows, folder=out / "search", dynamic=dynamic, progress=progress)
         if choice is None:
             return Fit(model, math.inf, 0, 0, 0.0, 0, interrupted=True)
@@ -119,7 +119,7 @@ def _train(
         model = new_model(recipe, splits)
     found = fit(
         model,
-        splits.train,
+        training_rows(splits, recipe),
         splits.valid,
         recipe.training,
         folder=out,

@@ -17,6 +17,7 @@ from darn.data import (
     encoded,
     every_kth,
     is_missing,
+    is_pack,
     is_table,
     listed,
     open_arrays_parts,
@@ -126,6 +127,8 @@ def hidden_units(run: Run, what: str | Sequence[str]) -> np.ndarray:
     """The units to hide, (n_x,): half of an image, or columns by name."""
     if what in HALVES:
         rows, columns = run.shape or square_shape(run.model.n_x)
+        if rows == 1 and what in ("lower", "upper"):
+            raise DarnError(f"rows of {columns} columns have no {what} half: hide left or right, or columns by name")
         mask = np.zeros((rows, columns), bool)
         cut = {"lower": np.s_[rows // 2 :], "upper": np.s_[: rows // 2]}
         cut |= {"left": np.s_[:, : columns // 2], "right": np.s_[:, columns // 2 :]}
@@ -206,6 +209,8 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: 
     """
     if run.model.n_context:
         raise DarnError("this model needs a label for every row: complete its rows from Python")
+    if is_pack(path):
+        raise DarnError(f"{path} is a packed set, whose rows have no missing values: give the file, or hide a part")
     if Path(path).suffix.lower() in (".npy", ".npz"):
         shape, dtype, arrays = open_arrays_parts(path, every)
         if len(shape) != 2 or dtype.kind not in "fbiu":

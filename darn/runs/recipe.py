@@ -32,7 +32,14 @@ class Recipe:
     paper_bound: float | None = None  # the paper's bound on the test rows, nats
 
     def value(self, name: str) -> Any:
-        """The value of a field of any part, such as `recipe.value("lr")`."""
+        """The value of a field of any part, such as `recipe.value("lr")`.
+
+        Args:
+            name: the field's name.
+
+        Returns:
+            Its value.
+        """
         return getattr(getattr(self, part_of(name)), name)
 
     def replace(self, **fields: Any) -> "Recipe":
@@ -150,6 +157,8 @@ def _check_windows(a: Architecture) -> None:
 
 def _check_objective(recipe: Recipe) -> None:
     a, t = recipe.architecture, recipe.training
+    if t.warmup and t.warmup_steps:
+        raise FieldError("warmup and warmup_steps are the same in two units: leave one out", "warmup", "warmup_steps")
     if recipe.data.binarize == "intensity" and a.visible != "factorial":
         raise FieldError("intensities need visible factorial: the other layers are over bits", "visible")
     if t.log_q == "entropy" and a.encoder != "factorial":
@@ -171,11 +180,11 @@ def _check_objective(recipe: Recipe) -> None:
         raise FieldError(
             "weighted does not work with eonade layers: they train on an estimate of log p(x, h)", "weighted"
         )
-    if a.visible != "conv":
-        for name, used in (("dropout", a.dropout), ("orders", a.orders != "one")):
-            if used:
-                raise FieldError(f"{name} needs visible conv", name, "visible")
-    elif t.weighted and (a.dropout or a.orders != "one"):
+    if a.dropout and a.visible != "conv" and "eonade" not in (a.visible, a.prior):
+        raise FieldError("dropout needs visible conv or eonade", "dropout", "visible")
+    if a.orders != "one" and a.visible != "conv":
+        raise FieldError("orders needs visible conv", "orders", "visible")
+    if t.weighted and (a.dropout or a.orders != "one"):
         raise FieldError(
             "weighted needs log p(x, h) itself: leave out dropout and train in one order",
             *("weighted", "dropout", "orders"),

@@ -30,6 +30,11 @@ class Run:
         return self.about.recipe
 
     @property
+    def file(self) -> Path:
+        """The model file."""
+        return self.path / "model.safetensors" if self.path.is_dir() else self.path
+
+    @property
     def shape(self) -> tuple[int, int] | None:
         """Rows and columns of an image, if the model is over images."""
         return self.about.data.shape
@@ -78,7 +83,7 @@ class Run:
         if source is None:
             rows = self._own_rows(split or "test")
         else:
-            rows = data.load_rows(source, split=split, **self._how(delimiter, unseen))
+            rows = data.load_rows(source, split=split, **self.how(delimiter, unseen))
         self._check_context(rows, source)
         return rows
 
@@ -103,7 +108,7 @@ class Run:
         """
         if source is None:
             return data.RowSource.held(self.rows(None, split))
-        found = data.open_rows(source, split=split, **self._how(delimiter, unseen))
+        found = data.open_rows(source, split=split, **self.how(delimiter, unseen))
 
         def read():
             for rows in found.read():
@@ -111,6 +116,19 @@ class Run:
                 yield rows
 
         return dataclasses.replace(found, read=read)
+
+    def rows_of(self, batch: data.Batch, *, unseen: str = "error") -> data.Rows:
+        """The rows of a batch in memory, read as those of a file are.
+
+        Args:
+            batch: Its columns are the model's, by name or in their order.
+            unseen: As for `rows`.
+        """
+        how = self.how(None, unseen)
+        options = {k: how[k] for k in ("n", "columns", "labels", "classes")}
+        rows = batch.rows(own=self.columns, intensities=how["binarize"] == "intensity", **options)
+        self._check_context(rows, "the batch")
+        return rows
 
     def _check_context(self, rows: data.Rows, source: str | None) -> None:
         given = 0 if rows.context is None else rows.context.shape[1]
@@ -132,7 +150,7 @@ class Run:
             )
         if split == "train" and self._all_data.train.grey and options.binarize == "dynamic":
             # as bits, although training draws them at every step
-            return data.load_rows(options.source, split=split, **self._how())
+            return data.load_rows(options.source, split=split, **self.how())
         if split not in ("train", "valid", "test"):
             raise DarnError(f"there is no split {split!r}: choose train, valid or test")
         rows = getattr(self._all_data, split)
@@ -141,7 +159,7 @@ class Run:
             raise DarnError(f"{options.source} has {rows.n} {what}, but the model has {self.model.n_x}")
         return rows
 
-    def _how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
+    def how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
         """How rows for this model are read."""
         options = self.recipe.data
         return {

@@ -24,7 +24,7 @@ from darn.files import atomic, read_bytes
 from darn.jsonable import decode, parse
 from darn.model import Stack
 from darn.model_file import load_model, save_model
-from darn.runs.dataset import describe_data, limit, load_data, read_data
+from darn.runs.dataset import describe_data, limit, load_data, read_data, training_rows
 from darn.runs.fields import show_field
 from darn.runs.grid import expand
 from darn.runs.info import MAX_JSON, read_info
@@ -113,7 +113,7 @@ def run(
                 trainings,
                 fresh,
                 shapes(make, group.padded),
-                splits.train,
+                training_rows(splits, recipe),
                 splits.valid,
                 finish=finish,
                 finished=[i for i in planned["members"] if rows[i]["done"]],

@@ -5,12 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from darn.batching import recut
 from darn.data import AbstractPart, Schema
 from darn.errors import DarnError
 from darn.runs.run import Run
-
-GROUP = 4096  # rows whose numbers are drawn from one random stream
 
 
 def decoded(
@@ -18,6 +15,7 @@ def decoded(
     parts: Iterable[tuple[np.ndarray, Any]],
     seed: int,
     within: Mapping[int, AbstractPart] | None = None,
+    first: int = 0,
 ) -> Iterator[tuple[list[list[str]], Any]]:
     """Rows of texts, with what belongs to them.
 
@@ -29,10 +27,11 @@ def decoded(
         parts: (bits, an array with as many rows or None) of consecutive rows.
         seed: of the numbers.
         within: what conditions allow of some columns, by their index.
+        first: the number of the first row.
     """
-    for group, (x, side) in enumerate(recut(parts, GROUP)):
-        own = int(np.random.SeedSequence([seed, group]).generate_state(1)[0]) if group else seed
-        yield schema.decode(x, own, within), side
+    for x, side in parts:
+        yield schema.decode(x, seed, within, np.arange(first, first + len(x))), side
+        first += len(x)
 
 
 def table(
@@ -41,10 +40,12 @@ def table(
     *,
     seed: int = 0,
     within: Mapping[int, AbstractPart] | None = None,
+    first: int = 0,
 ) -> tuple[list[str], Iterator[list[list[str]]]]:
     """Returns (column names, rows of texts in parts) of sampled bits, which come as (bits, context).
 
-    The class, if one was given, is the last column. `within` is what conditions allow of some columns.
+    The class, if one was given, is the last column. `within` is what conditions allow of some columns, `first` the
+    number of the first row.
     """
     assert run.schema is not None
     names, classes = list(run.schema.names), run.about.data.classes
@@ -54,7 +55,7 @@ def table(
 
     def rows() -> Iterator[list[list[str]]]:
         assert run.schema is not None
-        for words, context in decoded(run.schema, parts, seed, within):
+        for words, context in decoded(run.schema, parts, seed, within, first):
             if classes and context is not None:
                 words = [[*row, classes[k]] for row, k in zip(words, context.argmax(axis=1).tolist())]
             yield words
@@ -76,7 +77,8 @@ class Copies:
             splits = run.splits()
         except DarnError:
             return  # the training data are no longer available
-        if splits.sha256 == run.about.data.sha256:
+        # Of a set that does not fit into memory, copies are not counted.
+        if splits.sha256 == run.about.data.sha256 and not splits.train.in_parts:
             self._seen = {r.tobytes() for r in splits.train.values}
             self._train = len(splits.train)
             held_out = np.concatenate([splits.valid.values, splits.test.values])

@@ -19,7 +19,7 @@ from darn.model import Stack
 from darn.model_file import save_model
 from darn.training._loop import Loop, ctrl_c
 from darn.training._metrics import selection_bound
-from darn.training._rows import DeviceRows
+from darn.training._rows import on_devices
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def fit(
     """
     with using(devices):
         mesh = training_mesh()
-    check_same({"options": astuple(config), "training rows": _arrays(train), "validation rows": _arrays(valid)})
+    check_same({"options": astuple(config), "training rows": train.identity, "validation rows": valid.identity})
     if folder is not None:
         folder = Path(folder)
         first(partial(_make_folder, folder))
@@ -124,7 +124,7 @@ def fit(
             first(partial(journal.add, row))
 
     if started is None:
-        rows = DeviceRows.put(train, mesh), DeviceRows.put(valid, mesh)
+        rows = on_devices(train, mesh), on_devices(valid, mesh)
         if mesh is not None:  # machines may differ in the last bit of a random start
             model = jax.tree.map(lambda w: jax.device_put(agreed_array(np.asarray(w))), model)
         loop = Loop([model], [config], *rows, dynamic=dynamic, mesh=mesh)
@@ -170,7 +170,7 @@ def fit(
         epoch=record.epoch,
         epochs=loop.epoch,
         seconds=record.seconds,
-        steps=loop.epoch * loop.program.steps_per_epoch,
+        steps=loop.epoch * loop.program.steps_per_epoch + loop.feed.step,
         interrupted=not finished,
         history=record.history,
     )
@@ -183,16 +183,11 @@ def _make_folder(folder: Path) -> None:
         raise DarnError(cannot_write(folder, e)) from e
 
 
-def _arrays(rows: Any) -> list[Any]:
-    """All that a `darn.data.Rows` trains with."""
-    return [rows.n, rows.grey, rows.values, rows.context, rows.weights]
-
-
 class _Bar:
     """The progress bar: bound in nats, steps per second, time left. Silent without a terminal."""
 
     def __init__(self, loop: Loop, show: bool):
-        form = "{desc}: {percentage:3.0f}%|{bar}| {n}/{total} epochs [{elapsed}<{remaining}{postfix}]"
+        form = "{desc}: {percentage:3.0f}%|{bar}| {n:g}/{total} epochs [{elapsed}<{remaining}{postfix}]"
         self.loop = loop
         self.bar = tqdm(
             desc="training",
@@ -215,4 +210,5 @@ class _Bar:
         valid = f", valid {bound:.2f}" if math.isfinite(bound) else ""
         text = f"bound {selection_bound(metrics):.2f}{noise}{valid} nats, {self.loop.rate:,.0f} steps/s"
         self.bar.set_postfix_str(text, refresh=False)
-        self.bar.update(self.loop.epoch - self.bar.n)
+        done = self.loop.feed.step / self.loop.program.steps_per_epoch
+        self.bar.update(round(self.loop.epoch + done, 3) - self.bar.n)

@@ -13,7 +13,7 @@ from darn.training._loop import Loop, ctrl_c
 from darn.training._pad import pad, unpad
 from darn.training._plan import Group
 from darn.training._record import Record, read_host
-from darn.training._rows import DeviceRows
+from darn.training._rows import on_devices
 
 
 def train_group(
@@ -53,7 +53,7 @@ def train_group(
     members = list(group.members)
     width = len(members) if width is None else width
     mesh = training_mesh()
-    rows = DeviceRows.put(train, mesh), DeviceRows.put(valid, mesh)
+    rows = on_devices(train, mesh), on_devices(valid, mesh)
     with ctrl_c() as pressed:
         for k in range(0, len(members), width):
             batch = members[k : k + width]

@@ -13,7 +13,7 @@ from darn.config import Training
 from darn.model import Stack
 from darn.training._loop import Loop, ctrl_c
 from darn.training._record import Record
-from darn.training._rows import DeviceRows
+from darn.training._rows import on_devices
 
 SHARES = (1 / 8, 1 / 4, 1.0)  # of a model's training: where the models of a kind are compared, and the end
 LEAST = 2  # models beside the first that train to the end, one for each thread
@@ -90,7 +90,7 @@ def halve(
     Returns:
         How the models compared, or None if Ctrl-C ended it early.
     """
-    rows = DeviceRows.put(train), DeviceRows.put(valid)
+    rows = on_devices(train), on_devices(valid)
     loops: list[Loop] = []
     lock = threading.Lock()
 

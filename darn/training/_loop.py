@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from darn.config import Training
+from darn.data import PackedRows
 from darn.devices import WHOLE, agreed, first, gathered, on_one, placed
 from darn.errors import DarnError
 from darn.model import Stack
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
+from darn.training._feed import MemoryFeed, StreamFeed, ValidStream
 from darn.training._hyper import Hyper, Terms
 from darn.training._metrics import to_host, validation_samples
 from darn.training._record import Host, Record, read_host
@@ -47,6 +50,18 @@ def ctrl_c() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
+def _feed(
+    rows: DeviceRows | PackedRows, program: Program, configs: Sequence[Training], mesh: Mesh | None
+) -> MemoryFeed | StreamFeed:
+    if isinstance(rows, DeviceRows):
+        return MemoryFeed(rows, program)
+    if len({config.seed for config in configs}) > 1:
+        raise DarnError(
+            "a packed set that is not held in memory is trained on in one order: leave seed out of the grid"
+        )
+    return StreamFeed(rows, program, configs[0].seed, mesh)
+
+
 class Loop:
     """Trains one model or several together, advanced call by call into their program.
 
@@ -61,8 +76,8 @@ class Loop:
         self,
         models: Sequence[Stack],
         configs: Sequence[Training],
-        train: DeviceRows,
-        valid: DeviceRows,
+        train: DeviceRows | PackedRows,
+        valid: DeviceRows | PackedRows,
         *,
         dynamic: bool = False,
         mesh: Mesh | None = None,
@@ -74,14 +89,14 @@ class Loop:
         Args:
             models: fresh models of one structure and shape.
             configs: their configs, equal in all but the fields of `Hyper`.
-            train: rows to train on.
-            valid: rows to choose the best epoch by.
+            train: rows to train on, as `on_devices` gives them.
+            valid: rows to choose the best epoch by, likewise.
             dynamic: whether grey rows are binarised again at every step.
             mesh: the devices that share every batch, and that the rows are on; None for one.
             on_validation: called with a model's index in `models` and its new metrics.
             on_stop: called once for every model, when it has stopped or the run has ended.
         """
-        self.configs, self.train, self.valid = configs, train, valid
+        self.configs = configs
         self.on_validation, self.on_stop = on_validation, on_stop
         self.config, self.mesh = configs[0], mesh
         self.several = len(models) > 1
@@ -94,6 +109,8 @@ class Loop:
             dynamic=dynamic,
             mesh=mesh,
         )
+        self.feed = _feed(train, self.program, configs, mesh)
+        self.valid = valid if isinstance(valid, DeviceRows) else ValidStream(valid, mesh)
         self.n_samples = validation_samples(models[0], len(valid))
         self.records = [Record() for _ in models]
         self.members = list(range(len(models)))  # indices of the models that are still in the program
@@ -124,29 +141,34 @@ class Loop:
         return [i for i in self.members if not self.records[i].stopped]
 
     def advance(self) -> None:
-        """One call into the program: some epochs, at most up to the next validation, and that validation if due."""
+        """One call into the program, at most up to the next validation, and that validation if due."""
         config = self.config
         to_validation = config.validate_every - self.epoch % config.validate_every
-        count = min(self._at_once, to_validation, config.epochs - self.epoch)
+        most = min(to_validation, config.epochs - self.epoch)
         began = time.monotonic()
-        self.state, metrics = self.program.epochs(self.state, self.hyper, self.train, self.epoch, count)
-        found = self._to_host(metrics)  # waits for the device
+        done = self.feed.advance(self.state, self.hyper, self.epoch, self._at_once, most)
+        self.state = done.state
+        found = self._to_host(done.metrics)  # waits for the device
         took, self.metrics = agreed([time.monotonic() - began, found])
         running = self._running()
-        if self._compiled:
+        # The first call compiles; a run of one call has no other to tell how long it took.
+        if self._compiled or (self.epoch + done.epochs == config.epochs and not any(r.seconds for r in self.records)):
             for i in running:
                 self.records[i].seconds += took / len(running)
-            self._at_once = max(1, round(count * min(CALL_SECONDS / took, 4)))
+        if self._compiled:
+            self._at_once = max(1, round(done.done * min(CALL_SECONDS / took, 4)))
         self._compiled = True
-        self.rate = count * self.program.steps_per_epoch / took
-        self.epoch += count
-        self._add_up(count)
+        self.rate = done.steps / took
+        self.epoch += done.epochs
+        if done.epochs:
+            self._add_up(done.epochs)
         for i, one in zip(self.members, self.metrics):
             record = self.records[i]
             if not record.stopped:
                 record.epochs = self.epoch
                 record.diverged = record.stopped = not math.isfinite(one["bound"])
-        if self.epoch % config.validate_every == 0 or self.epoch == config.epochs:
+        due = self.epoch % config.validate_every == 0 or self.epoch == config.epochs
+        if done.epochs and due:
             self._validate()
 
     def _to_host(self, metrics: dict[str, Any]) -> list[dict]:
@@ -167,9 +189,7 @@ class Loop:
         """Scores the validation rows, keeps the best weights so far, and stops models that are done."""
         if not self._running():
             return
-        measured = agreed(
-            self._to_host(self.program.bound(self.state, self.hyper, self.valid, n_samples=self.n_samples))
-        )
+        measured = agreed(self._measured())
         prices = np.asarray(self.state.price).reshape(len(self.members), -1).tolist()
         better = []
         for at, i in enumerate(self.members):
@@ -192,6 +212,17 @@ class Loop:
         self._keep(better)
         if self.several and len(self._running()) <= len(self.members) // 2 and self.running:
             self._drop_stopped()
+
+    def _measured(self) -> list[dict]:
+        """The metrics of the validation rows, for each member."""
+        bound = partial(self.program.bound, self.state, self.hyper, n_samples=self.n_samples)
+        if isinstance(self.valid, DeviceRows):
+            return self._to_host(bound(self.valid, 0))
+        found = [(len(rows), self._to_host(bound(rows, first))) for first, rows in self.valid.parts()]
+        weights = [count / len(self.valid) for count, _ in found]
+        mean = lambda values: np.tensordot(weights, np.asarray(values), 1).tolist()  # noqa: E731
+        each = zip(*(metrics for _, metrics in found), strict=True)
+        return [{k: mean([one[k] for one in parts]) for k in parts[0]} for parts in each]
 
     def _keep(self, better: list[bool]) -> None:
         kept = self.program.kept(self.state)
@@ -241,6 +272,12 @@ class Loop:
             report: called after every call into the program.
             until: an epoch with a validation to pause at; None trains to the end.
         """
+        try:
+            return self._run(pressed, save, report, until)
+        finally:
+            self.feed.close()
+
+    def _run(self, pressed: threading.Event, save, report, until: int | None) -> bool:
         saved = time.monotonic()
         unfinished = lambda: self.running and (until is None or self.epoch < until)  # noqa: E731
         while unfinished():
@@ -265,13 +302,16 @@ class Loop:
     def save(self, path: Path, **notes: Any) -> None:
         """Writes everything that resuming needs, in the first process; `notes` are more plain values of `Host`."""
         host = {"epoch": self.epoch, "sums": self.sums, "seen": self.seen, "members": self.members}
+        host |= {"step": self.feed.step, "partial": self.feed.partial}
         host["records"] = [vars(r) for r in self.records]
         first(lambda: save_checkpoint(path, (self.state, self.best), host | notes))
 
     def load(self, path: Path) -> None:
         """Continues from a checkpoint of the same models, bit for bit as if never interrupted."""
         host = read_host(path)
-        if len(host.records) != len(self.records) or not self._is_own(host):
+        shape = (len(host.members),) if self.several else ()
+        own = len(host.records) == len(self.records) and self._is_own(host)
+        if not own or not self.feed.resume(host.step, host.partial, shape):
             raise DarnError(f"{path} is the checkpoint of another run: resume with the settings it was started with")
         like = (self.state, self.best)
         if self.several and len(host.members) < len(self.members):

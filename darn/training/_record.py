@@ -85,6 +85,8 @@ class Host:
     members: tuple[int, ...]
     records: tuple[Record, ...]
     sums: tuple[dict[str, float | tuple[float, ...]], ...] | None = None
+    step: int = 0  # steps of an epoch that has not ended
+    partial: tuple[float | tuple[float, ...], ...] | None = None  # sums of its metrics
     batch: tuple[int, ...] | None = None  # the numbers of models that a sweep trains together
 
 

@@ -10,7 +10,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
+from darn.data import Moves
 from darn.devices import ROWS
+from darn.training._moves import moved
+
+HALF_A_LEVEL = 0.5 / 255  # grey levels are stored in bytes, so one at the threshold may be rounded to below it
 
 
 class Batch(eqx.Module):
@@ -43,31 +47,45 @@ class DeviceRows(eqx.Module):
     grey: bool = eqx.field(static=True)
     weight: Array | None = None
     count: int = eqx.field(static=True, default=0)  # rows, without padding
+    moves: Moves | None = eqx.field(static=True, default=None)
 
     @staticmethod
-    def put(rows, mesh: Mesh | None = None) -> "DeviceRows":
-        """From a `darn.data.Rows`; on a mesh, a process transfers only the rows of its own devices."""
+    def put(rows, mesh: Mesh | None = None, *, mean_weight: float | None = None) -> "DeviceRows":
+        """From a `darn.data.Rows`; on a mesh, a process transfers only the rows of its own devices.
+
+        `mean_weight` is that of all rows, if these are a part of them.
+        """
         put = jax.device_put if mesh is None else partial(_divided, mesh=mesh)
         context = None if rows.context is None else put(np.asarray(rows.context))
-        w = rows.weights
-        # Normalised to a mean of 1, so that the scale of the weights does not change the step size.
-        weight = None if w is None else put((w / np.mean(w, dtype=np.float64)).astype(np.float32))
-        return DeviceRows(put(rows.values), context, rows.n, rows.grey, weight, len(rows))
+        weight = None if rows.weights is None else put(relative(rows.weights, mean_weight))
+        return DeviceRows(put(rows.values), context, rows.n, rows.grey, weight, len(rows), rows.moves)
 
     def __len__(self) -> int:
         return self.count
 
     def batch(self, index: Int[Array, " B"], keys: PRNGKeyArray, uniform: Float[Array, "B n"] | None = None) -> Batch:
-        """The rows at `index`, unpacked; with uniform numbers, intensities become bits (dynamic binarisation)."""
-        values = self.values[index]
-        if not self.grey:
-            x = _unpacked(values, self.n)
-        else:
-            x = values.astype(jnp.float32) / 255
-            if uniform is not None:
-                x = (uniform < x).astype(jnp.float32)
+        """The rows at `index`, unpacked and moved; uniform numbers make intensities bits (dynamic binarisation)."""
+        values, moves = self.values[index], self.moves
+        x = values.astype(jnp.float32) / 255 if self.grey else _unpacked(values, self.n)
+        if moves is not None:
+            x = jax.vmap(partial(moved, moves=moves, grey=self.grey))(x, keys)
+            if moves.threshold is not None:
+                x = (x >= moves.threshold - HALF_A_LEVEL).astype(jnp.float32)
+        if self.grey and uniform is not None:
+            x = (uniform < x).astype(jnp.float32)
         context, weight = (None if a is None else a[index] for a in (self.context, self.weight))
         return Batch(x, context, keys, weight)
+
+
+def on_devices(rows: Any, mesh: Mesh | None = None) -> Any:
+    """A split as `Loop` takes it: `DeviceRows`, or a `darn.data.PackedRows` as it is."""
+    return rows if rows.in_parts else DeviceRows.put(rows, mesh)
+
+
+def relative(weights: np.ndarray, mean: float | None = None) -> np.ndarray:
+    """Row weights with a mean of 1, so that their scale does not change the step size."""
+    mean = np.mean(weights, dtype=np.float64) if mean is None else mean
+    return (weights.astype(np.float64) / mean).astype(np.float32)
 
 
 def _divided(values: np.ndarray, mesh: Mesh) -> Array:

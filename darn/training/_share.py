@@ -33,7 +33,8 @@ class Share:
         # Unchecked: JAX would otherwise add up the gradient of every array in an all-reduce of its own.
         return jax.shard_map(f, mesh=self.mesh, in_specs=specs, out_specs=WHOLE, check_vma=False)
 
-    def _each(self, count: int) -> int:
+    def each(self, count: int) -> int:
+        """How many of a batch's rows a device has."""
         return -(-count // self.n)
 
     def of(self, v: Array, axis: int = 0) -> Array:
@@ -41,20 +42,20 @@ class Share:
         if self.mesh is None:
             return v
         count = v.shape[axis]
-        each = self._each(count)
+        each = self.each(count)
         at = jnp.minimum(lax.axis_index(AXIS) * each + jnp.arange(each), count - 1)
         return jnp.take(v, at, axis=axis)
 
     def weight(self, count: int) -> Float[Array, " B"] | None:
         """1 for each of this device's rows of a batch of `count`, 0 for a repeated one; None if there are none."""
-        each = self._each(count)
+        each = self.each(count)
         if each * self.n == count:
             return None
         return (lax.axis_index(AXIS) * each + jnp.arange(each) < count).astype(jnp.float32)
 
     def scale(self, count: int) -> float:
         """The factor of means over this device's rows, with `weight`, for their mean over devices to be that of all."""
-        return self._each(count) * self.n / count
+        return self.each(count) * self.n / count
 
     def mean(self, tree: Any) -> Any:
         """The mean over devices of every number, by one all-reduce of all of them together."""

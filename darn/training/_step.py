@@ -14,6 +14,7 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
+from darn.batching import row_keys
 from darn.config import Training
 from darn.errors import DarnError
 from darn.inference.objective import DescriptionLength, make_loss
@@ -75,6 +76,12 @@ def split_model(model: Stack) -> tuple[Any, Any, Any]:
     params, rest = eqx.partition(model, eqx.is_inexact_array)
     fixed, static = eqx.partition(rest, lambda leaf: isinstance(leaf, jax.Array | np.ndarray))
     return params, fixed, static
+
+
+def order_of(seed: Int[Array, ""] | int, epoch: Int[Array, ""] | int, n: int) -> Int[Array, " n"]:
+    """The order in which an epoch takes n rows."""
+    order_key = jax.random.split(jax.random.key(seed), 3)[0]
+    return permutation(jax.random.fold_in(order_key, epoch), n)
 
 
 @jax.jit
@@ -144,6 +151,8 @@ class Program:
         self.start = jax.jit(self._over_models(self._start, 0), compiler_options=compiling(0))
         epochs = self.share.over(self._over_models(self._epochs, 3), 2)
         self.epochs = jax.jit(epochs, donate_argnums=0, compiler_options=options)
+        steps = self.share.over(self._over_models(self._steps, 5), 4)
+        self.steps = jax.jit(steps, donate_argnums=0, compiler_options=options)
         self.bound = jax.jit(self._bounds, static_argnames="n_samples", compiler_options=options)
 
     @staticmethod
@@ -200,7 +209,7 @@ class Program:
     def step(self, state: TrainState, hyper: Hyper, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update of one model; returns (the new state, the batch's description length and its parts)."""
         # Units that are charged before they are useful are switched off, and often stay so.
-        warm = self._ramp(state.step, self.config.warmup)
+        warm = self._ramp(state.step, self.config.warmup, self.config.warmup_steps)
 
         def mean(value):
             return mean_of_rows(value, batch.weight, self.share.scale(self.batch))
@@ -231,9 +240,10 @@ class Program:
     def _penalty(self, model: Stack, hyper: Hyper) -> Float[Array, ""]:
         return penalty(model, hyper, self.terms, self.config.decay_on)
 
-    def _ramp(self, step: Int[Array, ""], fraction: float) -> Float[Array, ""] | float:
-        """Rises from 0 to 1 over this fraction of the run; 1 throughout if that is 0."""
-        return jnp.minimum(step.astype(jnp.float32) / (fraction * self.n_steps), 1.0) if fraction else 1.0
+    def _ramp(self, step: Int[Array, ""], fraction: float, steps: int = 0) -> Float[Array, ""] | float:
+        """Rises from 0 to 1 over this fraction of the run, or over so many steps; 1 throughout if both are 0."""
+        length = steps or fraction * self.n_steps
+        return jnp.minimum(step.astype(jnp.float32) / length, 1.0) if length else 1.0
 
     def _with_noise(self, noise: WeightNoise, state: TrainState, hyper: Hyper, batch: Batch, warm):
         """Returns (gradient in mu, new log sigma, description length, cost of the weights in nats per row)."""
@@ -262,13 +272,12 @@ class Program:
         log_sigma = noise.descend(state.log_sigma, result.log_sigma, rate)
         return jax.tree.map(jnp.add, result.mu, on_means), log_sigma, result.aux, result.cost
 
-    def _epochs(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first, count):
-        """`count` epochs from number `first`, in one program; metrics are means over all their steps."""
-        order_key, bits_key, draw_key = jax.random.split(jax.random.key(hyper.seed), 3)
+    def _one_step(self, hyper: Hyper) -> Callable:
+        """step(rows, (state, sums of metrics), (places of a batch in the rows, its keys)), as `scan` takes it."""
+        draw_key = jax.random.split(jax.random.key(hyper.seed), 3)[2]
         noise_key = jax.random.fold_in(jax.random.key(hyper.seed), _NOISE)
-        used = self.steps_per_epoch * self.batch  # the remainder, a different one each time, is dropped this epoch
 
-        def one_step(rows, carry, chosen):
+        def step(rows, carry, chosen):
             state, sums = carry
             index, keys = chosen
             batch = rows.batch(index, keys, self._uniform(draw_key, state.step, self.batch, rows.n))
@@ -280,19 +289,55 @@ class Program:
             state, metrics = self.step(state, hyper, batch)
             return (state, jax.tree.map(jnp.add, sums, metrics)), None
 
+        return step
+
+    def _no_sums(self) -> dict[str, Any]:
+        each = (jnp.zeros(()),) * len(self.n_h)
+        none = DescriptionLength(jnp.zeros(()), each, each, jnp.zeros(()) if self.config.weighted else None)
+        return metrics_of(none, active=self.terms.sparsity, noise=jnp.zeros(()) if self.noise else None)
+
+    def no_sums(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """The sums of metrics before the first step, on the host; `shape` is () for one model, (K,) for several."""
+        return jax.tree.map(lambda v: np.zeros((*shape, *v.shape), v.dtype), jax.eval_shape(self._no_sums))
+
+    def _epochs(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first, count):
+        """`count` epochs from number `first`, in one program; metrics are means over all their steps."""
+        bits_key = jax.random.split(jax.random.key(hyper.seed), 3)[1]
+        used = self.steps_per_epoch * self.batch  # the remainder, a different one each time, is dropped this epoch
+        step = self._one_step(hyper)
+
         def one_epoch(i, carry):
-            order = permutation(jax.random.fold_in(order_key, first + i), len(rows))[:used]
+            order = order_of(hyper.seed, first + i, len(rows))[:used]
             # All keys of the epoch at once: deriving them step by step takes a tenth of a small model's step.
             keys = jax.random.split(jax.random.fold_in(bits_key, first + i), used)
             order, keys = (self.share.of(v.reshape(-1, self.batch), axis=1) for v in (order, keys))
             here, index = self.share.fetch(rows, order)
-            return lax.scan(partial(one_step, here), carry, (index, keys))[0]
+            return lax.scan(partial(step, here), carry, (index, keys))[0]
 
-        each = (jnp.zeros(()),) * len(self.n_h)
-        none = DescriptionLength(jnp.zeros(()), each, each, jnp.zeros(()) if self.config.weighted else None)
-        zero = metrics_of(none, active=self.terms.sparsity, noise=jnp.zeros(()) if self.noise else None)
-        state, sums = lax.fori_loop(0, count, one_epoch, (state, zero))
+        state, sums = lax.fori_loop(0, count, one_epoch, (state, self._no_sums()))
         return state, jax.tree.map(lambda s: s / (count * self.steps_per_epoch), sums)
+
+    def _steps(self, carry: tuple[TrainState, Any], hyper: Hyper, rows: DeviceRows, epoch, start, first, count):
+        """`count` steps of an epoch whose rows come in chunks, as `_epochs` takes them; returns (state, sums).
+
+        Args:
+            carry: (state, sums of the metrics in this epoch).
+            hyper: as for `step`.
+            rows: a chunk: the rows of some steps, one batch after another, as this device takes its part of each.
+            epoch: the number of the epoch.
+            start: the number of the chunk's first step in the epoch.
+            first: the first step to take, from the start of the chunk.
+            count: how many to take.
+        """
+        bits_key = jax.random.split(jax.random.key(hyper.seed), 3)[1]
+        each = self.share.each(self.batch)
+        held = rows.values.shape[0] // each
+        index = jnp.arange(held * each).reshape(held, each)
+        numbers = jnp.uint32(start * self.batch) + jnp.arange(held * self.batch, dtype=jnp.uint32)
+        keys = row_keys(jax.random.fold_in(bits_key, epoch), numbers)  # those of `split`
+        keys = self.share.of(keys.reshape(held, self.batch), axis=1)
+        step = self._one_step(hyper)
+        return lax.fori_loop(first, first + count, lambda i, c: step(rows, c, (index[i], keys[i]))[0], carry)
 
     def _uniform(self, key, number, count: int, n: int) -> Float[Array, "B n"] | None:
         """The random numbers that binarise this device's rows of batch `number` of `count` rows; None if none do."""
@@ -300,12 +345,14 @@ class Program:
             return None
         return self.share.of(jax.random.uniform(jax.random.fold_in(key, number), (count, n)))
 
-    def _bounds(self, state: TrainState, hyper: Hyper, rows: DeviceRows, n_samples: int) -> dict[str, Any]:
-        bound = self._over_models(partial(self._bound, n_samples=n_samples), 1)
-        return self.share.over(bound, 0)(state, hyper, rows)
+    def _bounds(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first=0, *, n_samples: int) -> dict[str, Any]:
+        bound = self._over_models(partial(self._bound, n_samples=n_samples), 2)
+        return self.share.over(bound, 1)(state, hyper, rows, first)
 
-    def _bound(self, state: TrainState, hyper: Hyper, rows: DeviceRows, n_samples: int) -> dict[str, Any]:
+    def _bound(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first, n_samples: int) -> dict[str, Any]:
         """The mean bound of all rows over n_samples encodings of each; every call draws the same bits.
+
+        The rows are numbered from `first` on: validation rows may come in parts.
 
         With weighted encodings, each bound uses as many of them as a step.
         """
@@ -325,7 +372,7 @@ class Program:
 
         def chunk(chosen):
             k, index, places = chosen
-            keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
+            keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(first + index)
             batch = here.batch(places, keys, self._uniform(draw_base, k, size, rows.n))
 
             def one(x, context, key):

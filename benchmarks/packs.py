@@ -1,0 +1,129 @@
+"""Packed sets: peak memory of commands on sets of any size, and the rate of training beside rows in memory.
+
+python -m benchmarks.packs --gb 1 8 --stop 120
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measure import ROOT, device_name, environment
+from benchmarks.memory import MODEL, PART, measure
+
+COMMANDS = ("pack", "train", "eval", "compress")
+RATE = {"rows": 200_000, "steps": 2_000, "repeats": 7}
+
+
+def write(path: Path, rows: int) -> None:
+    """A .npz of so many rows of bits, packed, which repeat after 10,000."""
+    x = np.packbits(MODEL.rows(min(PART, rows), 0), axis=1)
+    with zipfile.ZipFile(path, "w") as archive:
+        with archive.open("n.npy", "w") as f:
+            np.lib.format.write_array(f, np.asarray(MODEL.n_x))
+        with archive.open("x.npy", "w", force_zip64=True) as f:
+            head = {"descr": "|u1", "fortran_order": False, "shape": (rows, x.shape[1])}
+            np.lib.format.write_array_header_1_0(f, head)
+            for start in range(0, rows, PART):
+                f.write(x[: min(PART, rows - start)].tobytes())
+
+
+def peaks(gb: float, folder: Path, only: list[str], stop: float) -> list[dict]:
+    """Peak memory of each command on a set of so many gigabytes; those that take longer are stopped by Ctrl-C."""
+    rows = int(gb * 1e9 / (MODEL.n_x / 8))
+    file, packed, run = folder / "x.npz", folder / "packed", folder / "run"
+    write(file, rows)
+    small = ["--n_h", str(MODEL.n_h), "--n_d", str(MODEL.n_d), "--visible", MODEL.visible, "--quiet"]
+    train = ["train", str(packed), "--epochs", "1", "--batch", "100", *small, "--out", str(run)]
+    words = {
+        "pack": ["data", "pack", str(file), "--out", str(packed)],
+        "train": train,
+        "eval": ["eval", str(run), str(packed)],
+        "compress": ["compress", str(run), str(packed), str(folder / "x.drn"), "--quiet"],
+    }
+    found = []
+    for name in COMMANDS:
+        if name not in only and name != "pack":
+            continue
+        one = {"command": name, "gb": gb, "rows": rows, **measure(words[name], None if name == "pack" else stop)}
+        print(json.dumps(one), flush=True)
+        found.append(one)
+        if name == "pack":
+            file.unlink()
+    for path in (packed, run):
+        shutil.rmtree(path, ignore_errors=True)
+    (folder / "x.drn").unlink(missing_ok=True)
+    return found
+
+
+def rates(folder: Path, rows: int, steps: int, repeats: int) -> dict:
+    """Steps a second from a packed set that is not held in memory, and from the same rows in memory, in turn."""
+    from darn import Training, data
+    from darn.data import _pack_rows
+    from darn.training import Loop
+    from darn.training._rows import on_devices
+
+    write(folder / "x.npz", rows)
+    data.pack_files([folder / "x.npz"], folder / "packed")
+    (folder / "x.npz").unlink()
+    whole = data.load(folder / "packed")
+    _pack_rows.HELD = 0
+    streamed = data.load(folder / "packed")
+    valid = on_devices(whole.valid.take(slice(0, 1000)))
+    config = Training(epochs=10**6, batch=100, lr=1e-3, validate_every=10**6)
+    ways = {"memory": on_devices(whole.train), "packed": on_devices(streamed.train)}
+    loops = {name: Loop([MODEL.fresh(0)], [config], given, valid) for name, given in ways.items()}
+    taken: dict[str, list[dict]] = {name: [] for name in loops}
+    for loop in loops.values():
+        loop.advance()  # compiles
+    for _ in range(repeats):
+        for name, loop in loops.items():
+            done, wall, busy = 0, time.perf_counter(), time.process_time()
+            while done < steps:
+                before = loop.epoch * loop.program.steps_per_epoch + loop.feed.step
+                loop.advance()
+                done += loop.epoch * loop.program.steps_per_epoch + loop.feed.step - before
+            wall, busy = time.perf_counter() - wall, time.process_time() - busy
+            taken[name].append({"steps_a_second": done / wall, "steps_a_processor_second": done / busy})
+    for loop in loops.values():
+        loop.feed.close()
+    shutil.rmtree(folder / "packed")
+    found: dict = {"rows": rows, "columns": MODEL.n_x, "batch": 100, "repeats": taken}
+    for kind in ("steps_a_second", "steps_a_processor_second"):
+        each = {name: statistics.median(one[kind] for one in many) for name, many in taken.items()}
+        ratios = [p[kind] / m[kind] for p, m in zip(taken["packed"], taken["memory"])]
+        found[kind] = each | {"packed_beside_memory": statistics.median(ratios), "range": [min(ratios), max(ratios)]}
+    return found
+
+
+def main(argv: list[str] | None = None) -> dict:
+    parser = argparse.ArgumentParser("python -m benchmarks.packs", description=__doc__)
+    parser.add_argument("--gb", type=float, nargs="*", default=[1, 8], help="sizes of the sets, packed")
+    parser.add_argument("--only", nargs="+", choices=(*COMMANDS, "rate"), default=[*COMMANDS, "rate"])
+    parser.add_argument("--stop", type=float, help="after so many seconds, a command is stopped by Ctrl-C")
+    parser.add_argument("--rate-rows", type=int, default=RATE["rows"])
+    parser.add_argument("--folder", type=Path, default=Path("runs/packs"), help="for the sets, which are removed")
+    parser.add_argument("--out", type=Path, help="where the JSON goes; default: results/bench/<device>-packs.json")
+    args = parser.parse_args(argv)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    out = args.out or ROOT / "results" / "bench" / f"{device_name()}-packs.json"
+    record = environment("python -m benchmarks.packs", 0) | {"columns": MODEL.n_x, "model": MODEL.name}
+    record |= {"stopped_after_seconds": args.stop, "memory": []}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if "rate" in args.only:
+        record["rate"] = rates(args.folder, args.rate_rows, RATE["steps"], RATE["repeats"])
+        print(json.dumps({k: v for k, v in record["rate"].items() if k != "repeats"}), flush=True)
+        out.write_text(json.dumps(record, indent=1) + "\n")
+    for gb in args.gb if set(args.only) & set(COMMANDS) else ():
+        record["memory"] += peaks(gb, args.folder, args.only, args.stop)
+        out.write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+if __name__ == "__main__":
+    main()

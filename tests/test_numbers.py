@@ -1,0 +1,58 @@
+"""Laws of numbers in tables: log p is a density of the values, and numbers follow from numbers."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from helpers import randomised
+
+from darn.config import Architecture
+from darn.data import infer
+from darn.inference import likelihood, sampling
+from darn.zoo import build
+
+NAMES = ["kind", "x", "y"]
+
+
+def table(rows=300):
+    """A category and two columns of whole numbers, of which the second has gaps and missing values."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(3, 33, rows), rng.choice([0, 0, 7, *range(40, 70)], rows)
+    kind = rng.choice(["a", "b"], rows)
+    return np.array([[k, str(a), str(b) if b != 41 else ""] for k, a, b in zip(kind, x, y)], object)
+
+
+def model_of(schema, seed=None, mean=None, **fields):
+    arch = Architecture(**({"n_h": (), "n_d": (), "visible": "linear"} | fields))
+    options = {"groups": schema.groups, "numbers": schema.numbers, "mean": mean}
+    model = build(arch, sum(schema.sizes), **options, key=jax.random.key(0))
+    return model if seed is None else randomised(model, seed, scale=0.5)
+
+
+def test_the_density_of_a_row_sums_to_one():
+    """Over all values of a table of whole numbers, far into the tails, with any weights."""
+    schema = infer(NAMES, table(), None, "it")
+    cells = [[k, str(x), y] for k in "ab" for x in range(-5, 160) for y in ["", *map(str, range(-5, 330))]]
+    rows = schema.encode(NAMES, np.array(cells, object), "it")
+    for fields in ({}, {"n_h": (2,), "n_d": (3,), "visible": "nade", "n_nade": (4,)}):
+        log_p = likelihood.exact(model_of(schema, 1, **fields), rows.bits).log_p + rows.log_density
+        assert abs(np.exp(log_p.astype(np.float64)).sum() - 1) < 1e-3
+
+
+def test_numbers_follow_from_numbers():
+    """A precise number of mean z is near the cell of z, of some 130; without weights, in any cell."""
+    rng = np.random.default_rng(1)
+    cells = np.array([[f"{v:.6f}" for v in row] for row in rng.normal(size=(600, 2))], object)
+    schema = infer(["x", "y"], cells, None, "it")
+    model = model_of(schema, mean=schema.encode(["x", "y"], cells, "it").bits.mean(axis=0))
+    where = lambda m: (m.decoder[0].layer.layer.W.W, m.decoder[0].layer.layer.log_k)  # noqa: E731
+    sure = eqx.tree_at(where, model, (jnp.array([[0.0, 0.0], [1.0, 0.0]]), jnp.array([0.0, 4.0])))
+    ends = np.cumsum(schema.sizes)[:-1]
+
+    def drawn(m):
+        return [c.from_bits(b) for c, b in zip(schema.columns, np.split(sampling.sample(m, 2000).x, ends, 1))]
+
+    x, y = drawn(sure)
+    assert np.mean(np.abs(x - y) <= 6) > 0.95
+    assert np.bincount(x // 8)[:-1].min() > 50  # all cells are about as likely as in the training rows
+    assert abs(np.corrcoef(*drawn(model))[0, 1]) < 0.1
