@@ -134,7 +134,7 @@ def sample(args) -> None:
         if words:
             names, texts = synthetic.table(run, rows(), seed=args.seed, within=within, first=start)
             columns = run.schema.columns if run.schema is not None else ()
-            typed = open_parquet(out, columns, names[len(columns) :]) if ending == "parquet" else None
+            typed = open_parquet(out, columns, names[len(columns) :]) if out and ending == "parquet" else None
             write: Any = stack.enter_context(typed or open_words(out, names))
         else:
             texts = (x for x, _ in rows())
