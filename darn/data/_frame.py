@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -13,8 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from darn.data._column import AbstractColumn
+from darn.data._date import ISO, Date
 from darn.data._number import Number
+from darn.data._table import import_polars
 from darn.errors import InputError, InputTypeError
+from darn.files import open_output
+
+LIBRARIES = ("pandas", "polars", "arrow")
 
 
 def _whole(text: str) -> int:
@@ -59,6 +65,10 @@ class Form:
     names: tuple[str, ...]
     tags: tuple[str, ...]  # what each column's texts stand for, a key of `_TAGS`
     dtypes: tuple[Any, ...] = ()  # the library's own; () chooses the usual ones
+
+    def __post_init__(self):
+        if self.library not in LIBRARIES or len(self.tags) != len(self.names) or not set(self.tags) <= set(_TAGS):
+            raise InputError("a model file says that its table was a frame of no known kind: save the model again")
 
     def within(self, library: str) -> Form:
         """The form in another library."""
@@ -107,7 +117,10 @@ class Form:
     def _column(self, j: int, texts: list[str], dtype: Any) -> Any:
         """A column of the library."""
         read, least, most = _TAGS[self.tags[j]].read, *_limits(dtype)
-        values = [read(t) if t else None for t in texts]
+        try:
+            values = [read(t) if t else None for t in texts]
+        except (ValueError, ArithmeticError) as e:
+            raise InputError(f"values of column {self.names[j]!r} are not of the type that the frame had") from e
         if most is not None:  # a sample may lie beyond all training rows, but not beyond the type
             values = [None if v is None else min(max(v, least), most) for v in values]
         if self.library == "pandas":
@@ -175,7 +188,7 @@ _PUT = {"pandas": _put_pandas, "polars": _put_polars, "arrow": _put_arrow}
 def read_frame(X: Any) -> tuple[Form, np.ndarray]:
     """Returns (the frame's form, its cells as texts (N, columns); '' for missing values)."""
     library = type(X).__module__.split(".")[0].replace("pyarrow", "arrow")
-    if library not in ("pandas", "polars", "arrow") or not hasattr(X, "shape") or len(X.shape) != 2:
+    if library not in LIBRARIES or not hasattr(X, "shape") or len(X.shape) != 2:
         raise InputTypeError(f"give a DataFrame of pandas, polars or Arrow, not a {type(X).__name__}")
     if library == "arrow":
         names, columns = X.column_names, [c.to_pylist() for c in X.columns]
@@ -242,6 +255,37 @@ def _text(value: Any) -> str:
 
 def usual_tag(column: AbstractColumn) -> str:
     """What the texts of a column stand for, where no frame says it."""
-    if isinstance(column, Number) and not column.digits[1]:
-        return "int" if not column.optional else "float"
-    return "float" if isinstance(column, Number) else "text"
+    if isinstance(column, Number):
+        return "int" if not column.digits[1] and _within_64_bits(column) else "float"
+    if isinstance(column, Date) and column.form in ISO and re.fullmatch(r"Z?|[+-]\S*", column.zone):
+        return "date" if column.form == ISO[0] else "time"
+    return "text"
+
+
+def _within_64_bits(column: Number) -> bool:
+    low, high = (int(t) for t in column.texts(np.array([column.starts[0], column.ends[-1]])))
+    return max(-low, high) < 2**63
+
+
+@contextlib.contextmanager
+def open_parquet(path: str, columns: Sequence[AbstractColumn], more: Sequence[str]) -> Iterator[Callable]:
+    """Writes rows of texts as a Parquet file, typed: numbers, dates in ISO's format, texts.
+
+    Args:
+        path: the file.
+        columns: of the table.
+        more: names of further columns, of texts.
+
+    Yields:
+        The function that takes the next rows.
+    """
+    polars = import_polars(path)
+    tags = (*map(usual_tag, columns), *["text"] * len(more))
+    kinds = {"int": polars.Int64, "float": polars.Float64, "date": polars.Date, "text": polars.String}
+    zones = [getattr(c, "zone", "") for c in columns] + [""] * len(more)
+    types = [polars.Datetime("us", "UTC" if z else None) if t == "time" else kinds[t] for t, z in zip(tags, zones)]
+    form = Form("polars", (*(c.name for c in columns), *more), tags, tuple(types))
+    parts = [form.frame(np.zeros((0, len(tags)), object))]
+    with open_output(path) as f:
+        yield lambda rows: parts.append(form.frame(np.array(rows, object).reshape(-1, len(tags))))
+        polars.concat(parts).write_parquet(f)
