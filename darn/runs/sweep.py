@@ -74,7 +74,7 @@ def train_job(job: Job, splits: data.Splits) -> list[Trained]:
         trainings,
         _fresh(architectures, trainings, make),
         shapes(make, job.padded),
-        splits.train,
+        training_rows(splits, job.members[0][1]),
         splits.valid,
         finish=lambda i, model, record: done.append(Trained(i, jax.tree.map(np.asarray, model), record)),
         dynamic=next(iter(recipes.values())).data.binarize == "dynamic" and splits.train.grey,
