@@ -10,14 +10,16 @@ import statistics
 import time
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 from benchmarks.measure import ROOT, device_name, environment
 from benchmarks.memory import MODEL, PART, measure
+from darn.model_file import save_model
 
 COMMANDS = ("pack", "train", "eval", "compress")
-RATE = {"rows": 200_000, "steps": 2_000, "repeats": 7}
+RATE = {"rows": 1_000_000, "steps": 1_000, "repeats": 7}
 
 
 def write(path: Path, rows: int) -> None:
@@ -36,15 +38,16 @@ def write(path: Path, rows: int) -> None:
 def peaks(gb: float, folder: Path, only: list[str], stop: float) -> list[dict]:
     """Peak memory of each command on a set of so many gigabytes; those that take longer are stopped by Ctrl-C."""
     rows = int(gb * 1e9 / (MODEL.n_x / 8))
-    file, packed, run = folder / "x.npz", folder / "packed", folder / "run"
+    file, packed, run, model = (folder / name for name in ("x.npz", "packed", "run", "model.safetensors"))
     write(file, rows)
+    save_model(model, MODEL.random(0))
     small = ["--n_h", str(MODEL.n_h), "--n_d", str(MODEL.n_d), "--visible", MODEL.visible, "--quiet"]
     train = ["train", str(packed), "--epochs", "1", "--batch", "100", *small, "--out", str(run)]
     words = {
         "pack": ["data", "pack", str(file), "--out", str(packed)],
         "train": train,
-        "eval": ["eval", str(run), str(packed)],
-        "compress": ["compress", str(run), str(packed), str(folder / "x.drn"), "--quiet"],
+        "eval": ["eval", str(model), str(packed)],
+        "compress": ["compress", str(model), str(packed), str(folder / "x.drn"), "--quiet"],
     }
     found = []
     for name in COMMANDS:
@@ -71,9 +74,10 @@ def rates(folder: Path, rows: int, steps: int, repeats: int) -> dict:
     write(folder / "x.npz", rows)
     data.pack_files([folder / "x.npz"], folder / "packed")
     (folder / "x.npz").unlink()
-    whole = data.load(folder / "packed")
-    _pack_rows.HELD = 0
-    streamed = data.load(folder / "packed")
+    with mock.patch.object(_pack_rows, "HELD", 1 << 40):
+        whole = data.load(folder / "packed")
+    with mock.patch.object(_pack_rows, "HELD", 0):
+        streamed = data.load(folder / "packed")
     valid = on_devices(whole.valid.take(slice(0, 1000)))
     config = Training(epochs=10**6, batch=100, lr=1e-3, validate_every=10**6)
     ways = {"memory": on_devices(whole.train), "packed": on_devices(streamed.train)}
@@ -107,6 +111,7 @@ def main(argv: list[str] | None = None) -> dict:
     parser.add_argument("--only", nargs="+", choices=(*COMMANDS, "rate"), default=[*COMMANDS, "rate"])
     parser.add_argument("--stop", type=float, help="after so many seconds, a command is stopped by Ctrl-C")
     parser.add_argument("--rate-rows", type=int, default=RATE["rows"])
+    parser.add_argument("--rate-steps", type=int, default=RATE["steps"], help="at least, each time")
     parser.add_argument("--folder", type=Path, default=Path("runs/packs"), help="for the sets, which are removed")
     parser.add_argument("--out", type=Path, help="where the JSON goes; default: results/bench/<device>-packs.json")
     args = parser.parse_args(argv)
@@ -116,7 +121,7 @@ def main(argv: list[str] | None = None) -> dict:
     record |= {"stopped_after_seconds": args.stop, "memory": []}
     out.parent.mkdir(parents=True, exist_ok=True)
     if "rate" in args.only:
-        record["rate"] = rates(args.folder, args.rate_rows, RATE["steps"], RATE["repeats"])
+        record["rate"] = rates(args.folder, args.rate_rows, args.rate_steps, RATE["repeats"])
         print(json.dumps({k: v for k, v in record["rate"].items() if k != "repeats"}), flush=True)
         out.write_text(json.dumps(record, indent=1) + "\n")
     for gb in args.gb if set(args.only) & set(COMMANDS) else ():
