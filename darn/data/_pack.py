@@ -60,7 +60,7 @@ class Manifest:
     shape: tuple[int, int] | None = None  # of a row as an image
     columns: tuple[str, ...] | None = None  # names
     classes: tuple[str, ...] | None = None  # what the labels stand for
-    table: Any = None  # how a table's columns became units, as `Schema.to_json` has it
+    table: list[Any] | None = None  # how a table's columns became units, as `Schema.to_json` has it
     parts: tuple[PartInfo, ...] = field(default=(), repr=False)
 
     def __post_init__(self):
