@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## train on scikit-learn's digits, score, draw a sheet of samples
 	rm -rf runs/demo
-	$(BIN)/darn train digits --out runs/demo
+	$(BIN)/darn train digits-ours --out runs/demo
 	$(BIN)/darn eval runs/demo --baselines
 	$(BIN)/darn sample runs/demo -n 100 --seed 1 --out runs/demo/samples.png
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jax
 
+from benchmarks.limits import Limits, Needs
 from darn.runs.provenance import commit
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +41,7 @@ class Comparison:
     others: Sequence[Way]
     skipped: dict[str, str] = field(default_factory=dict)  # way -> why it is not among them
     sizes: dict = field(default_factory=dict)
+    needs: Needs = field(default_factory=Needs)  # of one unit
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def compare(work: Comparison, effort: Effort) -> dict:
         "name": work.name,
         "unit": work.unit,
         "sizes": work.sizes,
+        "needs": vars(work.needs),
         "ours": work.ours.name,
         "ways": ways,
         "skipped": skipped,
@@ -133,12 +136,14 @@ def significant(value: float) -> str:
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
-def table(results: list[dict]) -> str:
+def table(results: list[dict], limits: Limits | None = None) -> str:
     """One Markdown table: a line for every other way."""
-    lines = ["| what | unit | ours | instead | instead's | ratio |", "|---|---|---:|---|---:|---:|"]
+    lines = ["| what | unit | ours | of the limit | instead | instead's | ratio |", "|---|---|---:|---:|---|---:|---:|"]
     for result in results:
         ours = result["ways"][result["ours"]]
-        what = f"| {result['name']} | {result['unit']} | {significant(ours['rate'])} |"
+        share = None if limits is None else limits.share(ours["rate"], Needs(**result["needs"]))
+        used = "" if share is None else f"{100 * share.value:.3g}% of {share.limit}"
+        what = f"| {result['name']} | {result['unit']} | {significant(ours['rate'])} | {used} |"
         for name, way in result["ways"].items():
             if way is not ours:
                 ratio = significant(way["ours_is_times_faster"])

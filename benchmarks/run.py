@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import sampling, scoring, training
+from benchmarks.limits import Limits
 from benchmarks.measure import FULL, QUICK, ROOT, compare, device_name, environment, table, torch_module
 
 ROWS = {
@@ -13,6 +14,7 @@ ROWS = {
     "sampling": sampling.comparisons,
     "exact": scoring.exact,
     "importance": scoring.importance,
+    "nade": scoring.nade,
 }
 
 
@@ -31,14 +33,14 @@ def main(argv: list[str] | None = None) -> dict:
     out = args.out or _default_out(args.only, args.quick)
     record = environment(" ".join(["python -m benchmarks", *argv]), args.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
-    effort = QUICK if args.quick else FULL
-    record |= {"effort": vars(effort), "rows": []}
+    effort, limits = QUICK if args.quick else FULL, Limits.measured(quick=args.quick)
+    record |= {"effort": vars(effort), "limits": vars(limits), "rows": []}
     for name in [args.only] if args.only else ROWS:
         for work in (w for w in ROWS[name](args.quick, args.seed) if args.name in w.name):
             print(f"{work.name} ...", file=sys.stderr, flush=True)
             record["rows"].append(compare(work, effort))
             out.write_text(json.dumps(record, indent=1) + "\n")  # row by row: an interrupted run is not lost
-    print(table(record["rows"]))
+    print(table(record["rows"], limits))
     return record
 
 

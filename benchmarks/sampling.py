@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks.limits import Needs
 from benchmarks.measure import Comparison, Way, faster
 from darn import zoo
 from darn.inference import sampling
@@ -31,6 +32,7 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
             sample(model, batch),
             (many(model, batch), compiled_draw(model, seed, batch), unit_by_unit(layer, key, batch), full),
             sizes={"n_x": n, "batch": batch},
+            needs=Needs(products=n * (n - 1) / 2, turns=n / batch),
         )
 
 

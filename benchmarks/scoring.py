@@ -9,8 +9,11 @@ import numpy as np
 from jax.nn import logsumexp
 
 from benchmarks import sizes
+from benchmarks.limits import Needs
 from benchmarks.measure import Comparison, Way
+from darn.config import Architecture
 from darn.inference import likelihood
+from darn.zoo import build
 
 
 def exact(quick: bool, seed: int) -> Iterator[Comparison]:
@@ -30,6 +33,7 @@ def exact(quick: bool, seed: int) -> Iterator[Comparison]:
             repeated("likelihood.exact", partial(likelihood.exact, model, x), n_rows * n_codes),
             [row_by_row("vmap(log_p) over codes, row by row", exact_row(size.n_h), model, x, n_codes)],
             sizes={"rows": n_rows, "codes": n_codes, **vars(size)},
+            needs=Needs(products=size.n_x),  # x times the logits of the code, which all rows share
         )
 
 
@@ -49,6 +53,25 @@ def importance(quick: bool, seed: int) -> Iterator[Comparison]:
         ),
         [row_by_row("vmap over samples, row by row", importance_row(n_samples, seed), model, x, n_samples)],
         sizes={"rows": n_rows, "n_samples": n_samples, **vars(size)},
+        needs=Needs(products=size.products["h"] + size.products["x_given_h"]),
+    )
+
+
+def nade(quick: bool, seed: int) -> Iterator[Comparison]:
+    """A NADE under a code, as the `-ours` rows of Table 1 have it."""
+    n_x, n_h, n_nade, n_samples, n_rows = (12, 5, 8, 20, 4) if quick else (126, 32, 1000, 1000, 10)
+    architecture = Architecture(n_h=(n_h,), n_d=(n_h,), visible="nade", n_nade=(n_nade,))
+    model = sizes.scrambled(build(architecture, n_x, key=jax.random.key(seed)), jax.random.key(seed + 1), 0.05)
+    x = (np.random.default_rng(seed).random((n_rows, n_x)) < 0.2).astype(np.uint8)
+    score = partial(likelihood.importance, model, x, n_samples=n_samples, repeats=1)
+    yield Comparison(
+        f"importance sampling, {n_x}/{n_nade}/{n_h} NADE, S = {n_samples:,}",
+        "weights/s",
+        repeated("likelihood.importance", score, n_rows * n_samples),
+        [row_by_row("vmap over samples, row by row", importance_row(n_samples, seed), model, x, n_samples)],
+        sizes={"rows": n_rows, "n_samples": n_samples, "n_x": n_x, "n_nade": n_nade, "n_h": n_h},
+        # The sum over hidden units, and a product that makes each of them; its division is not counted.
+        needs=Needs(products=2 * n_x * n_nade),
     )
 
 

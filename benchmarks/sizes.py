@@ -32,6 +32,22 @@ class Size:
         """With no weight at zero, as after training."""
         return jit_cheaply(partial(scrambled, scale=scale))(self.fresh(seed), jax.random.key(seed + 1))
 
+    @property
+    def products(self) -> dict[str, int]:
+        """Multiply-adds: of the code alone (the prior), of x given a code, of the code given x, of x given x."""
+        return {
+            "h": self.n_h * (self.n_h - 1) // 2,
+            "x_given_h": self.n_h * self.n_d + self.n_d * self.n_x,
+            "h_given_x": self.n_x * self.n_d + self.n_d * self.n_h,
+            "x": self.n_x * (self.n_x - 1) // 2 if self.visible == "linear" else 0,
+        }
+
+    @property
+    def weights(self) -> int:
+        """About how many weights there are: a matrix below its diagonal counts as whole."""
+        p = self.products
+        return p["x_given_h"] + p["h_given_x"] + 2 * (p["h"] + p["x"])
+
     def rows(self, n: int, seed: int) -> np.ndarray:
         """n rows of random bits, uint8."""
         return (np.random.default_rng(seed).random((n, self.n_x)) < self.density).astype(np.uint8)

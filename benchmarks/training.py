@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks import sizes
+from benchmarks.limits import Needs
 from benchmarks.measure import Comparison, Way, torch_module
 from darn.config import Training
 from darn.data import Rows
@@ -40,6 +41,9 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
             others,
             skipped,
             {"n_train": len(x), "batch": BATCH, **vars(size)},
+            # Forwards, and backwards to inputs and weights; a step reads and writes weights, and reads gradients and
+            # reads and writes the optimiser's three averages.
+            Needs(products=3 * BATCH * sum(size.products.values()), bytes=9 * 4 * size.weights),
         )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import stat
 import tempfile
 import warnings
 from pathlib import Path
@@ -14,7 +15,8 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
     """Makes JAX keep its compiled programs on disk, for this process and later ones.
 
     If JAX already has a cache (`jax_compilation_cache_dir`), it stays as it is. A cache that cannot be read or written
-    is as good as none. Whoever can write to the folder can run code in your processes: it should be your own.
+    is as good as none. Whoever can write to the folder can run code in your processes: one that others can write to is
+    not used.
 
     Args:
         folder: where; by default the environment variable DARN_CACHE, or `compiled` in the user's cache folder. "off"
@@ -33,6 +35,8 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
     folder = Path(given).expanduser() / _machine()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_private(folder):
+            return None
         tempfile.TemporaryFile(dir=folder).close()
         shrink(folder, LIMIT)
     except OSError:  # a read-only home, a full disk
@@ -42,6 +46,18 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     return folder
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody but this user (and root) can change the folder, or put another in its place."""
+    if not hasattr(os, "geteuid"):  # Windows
+        return True
+    for place in (folder, *folder.resolve().parents):
+        about = place.stat()
+        open_to_all = about.st_mode & stat.S_IWOTH and (place == folder or not about.st_mode & stat.S_ISVTX)
+        if open_to_all or about.st_uid not in (os.geteuid(), 0):
+            return False
+    return not folder.stat().st_mode & stat.S_IWGRP
 
 
 def _default() -> Path:

@@ -3,9 +3,19 @@
 All of them are `DarnError`. Some are also built-in exceptions that Python code catches for that kind of mistake.
 """
 
+LONGEST = 1000  # characters of a message
+
 
 class DarnError(Exception):
-    """Bad input; the message says in one sentence what is wrong and what to do about it."""
+    """Bad input; the message says in one sentence what is wrong and what to do about it.
+
+    A message may quote a file. It is one line of at most `LONGEST` characters, and its control characters are written
+    out.
+    """
+
+    def __str__(self) -> str:
+        text = printable(super().__str__())
+        return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
 class InputError(DarnError, ValueError):

@@ -231,6 +231,7 @@ _LAYERS = {
     "nade, ragged blocks": lambda n_c, key: replaced(NADE(7, n_c, n_hidden=(4,), key=key), block=3),
     "nade, deep and masked": lambda n_c, key: NADE(5, n_c, n_hidden=(4, 3), activation="tanh", masked=True, key=key),
     "eonade": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4,), n_orderings=3, key=key),
+    "eonade, as it was": lambda n_c, key: replaced(EoNADE(5, n_c, n_hidden=(4,), n_orderings=2, key=key), signed=False),
     "eonade, deep": lambda n_c, key: EoNADE(5, n_c, n_hidden=(4, 3), n_orderings=4, activation="sigmoid", key=key),
     "mixture": lambda n_c, key: Mixture(6, n_c, n_components=3, key=key),
     "conv": lambda n_c, key: _conv(n_c, key, (3, 3, 1), n_blocks=2),

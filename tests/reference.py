@@ -107,7 +107,7 @@ def linear(layer, y, c):
     return _bits(y, sigmoid(a))
 
 
-def nade(layer, y, c, order=None):
+def nade(layer, y, c, order=None, signed=False):
     """Larochelle & Murray (2011), units in the given order; M: the mask's weights of Uria et al. (2013)."""
     b = f64(layer.b) + _from_context(layer.U, c, layer.n)
     e = f64(layer.e) + _from_context(layer.A, c, len(layer.e))
@@ -116,7 +116,7 @@ def nade(layer, y, c, order=None):
     for j in range(layer.n) if order is None else order:
         inside = e.copy()
         for i in known:
-            inside = inside + y[i] * V[i]
+            inside = inside + (2 * y[i] - 1 if signed else y[i]) * V[i]
             if layer.M is not None:
                 inside = inside + f64(layer.M)[i]
         d = apply(layer.net, apply(layer.act, inside))
@@ -129,13 +129,14 @@ def nade(layer, y, c, order=None):
 def eonade(layer, y, c):
     """The mean probability over the K orders."""
     orders = np.asarray(layer.orders)
-    return math.log(sum(math.exp(nade(layer.core, y, c, order)) for order in orders) / len(orders))
+    each = [nade(layer.core, y, c, order, layer.signed) for order in orders]
+    return math.log(sum(map(math.exp, each)) / len(orders))
 
 
 def eonade_all_orders(layer, y, c):
     """The mean log-probability over every order there is: what EoNADE is trained on."""
     orders = list(itertools.permutations(range(layer.n)))
-    return sum(nade(layer.core, y, c, order) for order in orders) / len(orders)
+    return sum(nade(layer.core, y, c, order, layer.signed) for order in orders) / len(orders)
 
 
 def mixture(layer, y, c):

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `benchmarks` is not installed with the package
 
 from benchmarks import atari, measure, quick, run, tables
+from benchmarks.limits import Limits, Needs
 from darn.paper.recipes import RECIPES
 from darn.zoo import build
 
@@ -25,6 +26,8 @@ def test_quick_row(tmp_path, capsys):
     assert record["command"].startswith("python -m benchmarks --quick --only sampling")
     assert {"python", "jax", "jaxlib", "equinox", "optax", "torch", "numpy"} == set(record["versions"])
     (row,) = record["rows"]
+    assert min(record["limits"].values()) > 0
+    assert row["needs"]["turns"] == 4
     assert len(row["ways"]) == 5
     for way in row["ways"].values():
         assert len(way["seconds"]) == len(way["rates"]) == record["effort"]["repeats"]
@@ -45,6 +48,11 @@ def test_ways_take_turns_and_failures_are_named():
     assert found["skipped"] == {"c": "RuntimeError: no compiler here"}
     assert found["ways"]["a"]["ours_is_times_faster"] == 1
     assert "no compiler here" in measure.table([found])
+    limits = Limits(products=100.0, bytes=10.0, turns=1.0)
+    assert limits.share(2.0, Needs()) is None
+    assert limits.share(2.0, Needs(products=10, bytes=2, turns=0.1)) == (0.4, "bytes")
+    found |= {"needs": {"products": 25 / found["ways"]["a"]["rate"], "bytes": 0.0, "turns": 0.0}}
+    assert "| 25% of products |" in measure.table([found], limits)
     with pytest.raises(RuntimeError):
         measure.compare(measure.Comparison("x", "y/s", measure.Way("c", broken, 1), [b]), measure.QUICK)
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from darn import cli
-from darn.cache import shrink
+from darn.cache import _is_private, _machine, shrink
 
 PROGRAM = """
 import json, sys
@@ -51,6 +51,21 @@ def test_the_second_process_compiles_nothing_and_a_broken_cache_does_no_harm(tmp
     for i, path in enumerate(entries(folder)):  # cut short, or full of noise
         path.write_bytes(path.read_bytes()[:-20] if i % 2 else b"noise" * 100)
     assert compiled(tmp_path, DARN_CACHE=str(folder))["hits"] == 0
+
+
+def test_a_folder_that_others_can_write_to_is_no_cache(tmp_path):
+    """They could put programs there."""
+    for mode, of in ((0o777, "compiled"), (0o770, "compiled"), (0o777, ".")):
+        folder = tmp_path / f"{mode:o}{of}" / "compiled"
+        inner = folder / _machine()
+        inner.mkdir(parents=True, mode=0o700)
+        assert _is_private(inner)
+        (inner if of == "compiled" else folder).chmod(mode)
+        assert not _is_private(inner)
+    folder.chmod(0o1777)  # as /tmp
+    assert _is_private(inner)
+    inner.chmod(0o777)
+    assert compiled(tmp_path, DARN_CACHE=str(folder))["folder"] == "None"
 
 
 def test_a_folder_that_cannot_be_written_is_no_cache(tmp_path):

@@ -371,6 +371,14 @@ def small_blocks(monkeypatch, rows):
     monkeypatch.setattr(_blocks, "rows_per_block", lambda n_x: rows)
 
 
+def test_one_order_that_is_the_plain_one():
+    model = make_model("eonade")[0]
+    layer = model.decoder[0].layer
+    plain = eqx.tree_at(lambda m: m.decoder[0].layer.orders, model, jnp.arange(layer.n)[None])
+    x = rows_of(plain.n_x, 9)
+    np.testing.assert_array_equal(codec.decompress(plain, codec.compress(plain, x)), x)
+
+
 def test_blocks_are_large_enough_for_their_cost_and_small_enough_for_memory():
     assert _blocks.rows_per_block(784) > 10_000
     assert _blocks.rows_per_block(209 * 159) == 512

@@ -2,7 +2,9 @@
 
 import io
 import os
+import time
 import tracemalloc
+import zipfile
 import zlib
 
 import numpy as np
@@ -14,12 +16,16 @@ from darn.cli import main
 from darn.codec import _blocks, _container
 from darn.codec._bytes import MalformedError, Reader, varint
 from darn.codec._container import End, Head, block_bytes
-from darn.data import _limits, _notes, _parquet, unit_mask
+from darn.data import _limits, _notes, _parquet, _text_table, unit_mask
 from darn.data._tiles import cut
-from darn.errors import DarnError
+from darn.errors import LONGEST, DarnError, FormatError
 from darn.jsonable import MAX_DEPTH, FieldError, decode, parse
+from darn.model_file import load_model
+from darn.model_file import read_info as model_file_info
+from darn.paper import rbm
 from darn.runs.info import read_info
 from darn.runs.recipe import Recipe
+from darn.training._checkpoint import load_checkpoint
 
 
 def peak_of(f) -> int:
@@ -172,6 +178,23 @@ def test_every_image_that_is_read_can_be_restored():
     assert set(_notes.IMAGES) <= set(data._images.SUFFIXES)
 
 
+# ---------------------------------------------------------------- safetensors
+
+
+@pytest.mark.parametrize("of", ["metadata", "arrays"])
+def test_a_header_of_many_names_takes_no_memory(of, tmp_path):
+    """Fifty-eight megabytes of short names took five gigabytes."""
+    entries = [f'"{i:x}":""' for i in range(70_000)] if of == "metadata" else []
+    head = '{"__metadata__":{' + ",".join(['"format":"darn-model"', *entries]) + "}"
+    if of == "arrays":
+        head += "".join(f',"{i:x}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(30_000))
+    head = (head + "}").encode()
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(head).to_bytes(8, "little") + head)
+    for read in (load_model, model_file_info, lambda p: load_checkpoint(p, {}), rbm.load):
+        assert peak_of(lambda read=read: read(path)) < 4 * len(head)
+
+
 # ---------------------------------------------------------------- JSON
 
 
@@ -210,6 +233,8 @@ INFOS = [
     {"training": {"epoch": "x"}},
     {"made": {"versions": 5}},
     {"estimator": []},
+    {"table_estimator": []},
+    {"table_estimator": {"params": 5}},
 ]
 
 
@@ -221,6 +246,64 @@ def test_forged_infos(info):
 
 
 # ---------------------------------------------------------------- readers
+
+
+def npy(shape: str, body: bytes, kind: str = "|u1") -> bytes:
+    head = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}}}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + body
+
+
+def npz(**arrays: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        for name, content in arrays.items():
+            z.writestr(f"{name}.npy", content)
+    return out.getvalue()
+
+
+BITS = npy("(4, 5)", bytes(20))
+FORGED = {
+    "negative.npy": npy("(-1, -5)", bytes(5)),
+    "negative.npz": npz(x=npy("(-2, 5, -1)", bytes(10))),
+    "one label.npz": npz(train=BITS, y_train=npy("()", bytes(8), "<f8")),
+    "many.npz": npz(**{f"{i:04}{'z' * 60}": BITS for i in range(300)}),
+    "lines.npz": npz(**{"a\nb": BITS, "c\x1b[2J": BITS}),
+    "cells.csv": b"," * 300_000 + b"\n",
+    "blanks.txt": (b"0" + b" " * 100_000 + b"1\n") * 50,
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_arrays_and_tables(name, tmp_path):
+    """Each way of reading takes them or refuses them in one line, at once."""
+    (tmp_path / name).write_bytes(FORGED[name])
+    path, refused, began = tmp_path / name, [], time.process_time()
+    for way in (
+        lambda: list(data.open_rows(path).read()),
+        lambda: list(data.open_source(str(path), None, None).bits()),
+        lambda: data.load_rows(path),
+        lambda: data.load(path),
+    ):
+        try:
+            way()
+        except DarnError as e:
+            refused.append(str(e))
+    assert all(text.isprintable() and len(text) <= 500 + len(str(path)) for text in refused)
+    assert refused or name == "blanks.txt"
+    assert time.process_time() - began < 10
+
+
+def test_messages_are_one_line_and_bounded():
+    assert str(DarnError("a\x1b[2J\nb\u202e")) == "a\\x1b[2J\\nb\\u202e"
+    assert len(str(FormatError("x" * 10_000))) == LONGEST
+
+
+def test_a_line_without_an_end_is_not_held_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(_text_table, "MAX_LINE", 1 << 16)
+    (tmp_path / "a.csv").write_bytes(b"0,1\n" * 300_000 + b"0" * (8 << 20))
+    assert peak_of(lambda: list(data.open_rows(tmp_path / "a.csv").read())) < 64 << 20
+    (tmp_path / "b.csv").write_bytes(b"0" * (1 << 20))
+    assert peak_of(lambda: data.open_rows(tmp_path / "b.csv")) < 1 << 20
 
 
 def test_what_unpacks_to_much_more_than_its_file(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Laws of sweeps: padding changes nothing, many models are the models one by one, resuming changes nothing."""
 
 import json
+import shutil
 
 import equinox as eqx
 import jax
@@ -12,6 +13,7 @@ from helpers import randomised, same
 from darn import cli, data
 from darn.config import LocalLayer, Window
 from darn.errors import DarnError
+from darn.files import locked
 from darn.inference.objective import description_length
 from darn.layers import AbstractBinaryLayer, bias_field, context_field
 from darn.model import Conditional, Stack
@@ -415,6 +417,23 @@ def test_sweeps_refuse(own, tmp_path):
         sweep.run(own.replace(source=str(undivided)), {"seed": (0, 1)}, tmp_path / "u")
     with pytest.raises(DarnError, match="every model of the sweep diverged"):
         sweep.run(own.replace(optimizer="sgd"), {"lr": (1e38,)}, tmp_path / "v")
+
+
+def test_a_sweep_has_its_folder_to_itself(own, tmp_path):
+    """No other process, and no link that leads out of it."""
+    with locked(tmp_path / "s", ()), pytest.raises(DarnError, match="another process"):
+        sweep.run(own, OWN_GRID, tmp_path / "s")
+    mine, sent = tmp_path / "mine", tmp_path / "sent"
+    mine.mkdir()
+    sweep.run(own.replace(epochs=1), {"lr": (1e-2,)}, sent, width=1)
+    for name in ("best", "models"):
+        shutil.rmtree(sent / name)
+        (sent / name).symlink_to(mine)
+        with pytest.raises(DarnError, match="a link to another folder"):
+            sweep.run(own.replace(epochs=1), {"lr": (1e-2,)}, sent, width=1, resume=True)
+        assert list(mine.iterdir()) == []
+        (sent / name).unlink()
+        (sent / name).mkdir()
 
 
 def test_the_command(own, tmp_path, monkeypatch, capsys):

@@ -10,13 +10,14 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from darn.cli import _codec, _complete, _eval, _query, _report, _sample, _synthetic, _tables, _together, _train
+from darn.cli import _codec, _complete, _eval, _plan, _query, _report, _sample, _synthetic, _tables, _together, _train
 from darn.cli._base import Commands
 from darn.cli._words import reworded
 from darn.errors import DarnError, printable
 
 GROUPS = (
     _train,
+    _plan,
     _eval,
     _sample,
     _complete,

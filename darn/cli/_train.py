@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from darn.cli import _atari, _pack, _together
 from darn.cli._base import Commands, add_field, given_fields, say, short, use_device
 from darn.cli._meet import place_of
-from darn.errors import DarnError
+from darn.errors import DarnError, printable
 from darn.paper.recipes import RECIPES, find
 from darn.runs.fields import fields_of, show_field
 from darn.runs.place import is_new
@@ -91,7 +91,7 @@ def _train(args) -> int:
     if args.search is not None and not (own and 0 <= args.search < math.inf):
         raise DarnError("--search takes a number of seconds, 0 or more, and only for your own data: recipes are fixed")
     if splits is not None and splits.schema is not None and not (args.quiet or args.json):
-        print("columns:", *splits.schema.statement(), sep="\n", flush=True)
+        print("columns:", *map(printable, splits.schema.statement()), sep="\n", flush=True)
     if _together.member is None:
         use_device(args)
     from darn.inference import code

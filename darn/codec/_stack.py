@@ -173,7 +173,7 @@ class Evaluator:
             # The bits popped here were pushed all at once, in the order of the units.
             count = 1
             if units is not None:
-                in_order = np.array_equal(here, units[decided])
+                in_order = bool((here == units[decided]).all())
             elif np.ndim(here):
                 count, in_order = len(here), np.array_equal(here, np.arange(decided, decided + len(here)))
             else:

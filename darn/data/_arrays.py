@@ -11,7 +11,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -110,7 +110,9 @@ def _header(f: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
     if dtype.hasobject:
         raise ValueError("Python objects need allow_pickle")
     declared, held = math.prod(shape) * dtype.itemsize, size - f.tell()
-    if declared != held or max(shape, default=0) > _LONGEST:
+    if min(shape, default=0) < 0 or max(shape, default=0) > _LONGEST:
+        raise ValueError("the header says a size that no array has")
+    if declared != held:
         raise ValueError(f"the header says {declared} bytes of array, but there are {held}")
     return shape, fortran, dtype
 
@@ -225,7 +227,7 @@ def open_arrays_parts(path: str | Path, every: int) -> tuple[tuple[int, ...], np
     path, what = Path(path), str(path)
     arrays = stored(path, what)
     if len(arrays) != 1:
-        raise DarnError(f"{what} holds {', '.join(sorted(arrays)) or 'nothing'}: keep a single array.")
+        raise DarnError(f"{what} holds {listed(arrays)}: keep a single array.")
     (array,) = arrays.values()
     if not array.shape:
         return array.shape, array.dtype, lambda: iter(())
@@ -236,6 +238,13 @@ def open_arrays_parts(path: str | Path, every: int) -> tuple[tuple[int, ...], np
 
 def flat(e: Exception) -> str:
     return " ".join(str(e).split()).rstrip(".")[:120] or type(e).__name__
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names in order, shortened."""
+    shown = sorted(names)
+    more = f" and {len(shown) - 8:,} more" * (len(shown) > 8)
+    return ", ".join(name[:40] for name in shown[:8]) + more or "nothing"
 
 
 def role(key: str) -> tuple[str, str]:
@@ -259,19 +268,17 @@ def read_arrays(path: Path, data: bytes, what: str, only: str | None = None) -> 
     n = arrays.pop("n", None)
     if only is not None and only not in SPLITS:
         if only not in arrays:
-            raise DarnError(f"{what} holds no array {only!r}: choose one of {', '.join(sorted(arrays))}.")
+            raise DarnError(f"{what} holds no array {only!r}: choose one of {listed(arrays)}.")
         arrays = {WHOLE: arrays[only]}
     taken: dict[str, dict[str, np.ndarray]] = {}
     for key, a in arrays.items():
         split, kind = role(key)
         if kind in taken.setdefault(split, {}):
-            held = ", ".join(sorted(arrays))
-            raise DarnError(f"{what} holds the arrays {held}: keep one, or name them train, valid and test.")
+            raise DarnError(f"{what} holds the arrays {listed(arrays)}: keep one, or name them train, valid and test.")
         taken[split][kind] = a
     named = [s for s in taken if "X" in taken[s]]
     if not named or (WHOLE in named and len(named) > 1):
-        held = ", ".join(sorted(arrays)) or "nothing"
-        raise DarnError(f"{what} holds {held}: name its arrays train, valid and test, or keep a single one.")
+        raise DarnError(f"{what} holds {listed(arrays)}: name its arrays train, valid and test, or keep a single one.")
     parts, shapes = {}, set()
     for split in named:
         label = what if split == WHOLE else f"{what} ({split})"

@@ -122,8 +122,8 @@ def number(v) -> str:
 def check_lengths(rows: int, **extras) -> None:
     """Checks that context and labels, if given, have one entry per row."""
     for name, extra in extras.items():
-        if extra is not None and len(extra) != rows:
-            raise DarnError(f"the {name} has {len(extra)} rows but the data have {rows}: give one for each row.")
+        if extra is not None and (found := len(np.atleast_1d(extra))) != rows:
+            raise DarnError(f"the {name} has {found} rows but the data have {rows}: give one for each row.")
 
 
 def check_width(width: int, n: int | None, what: str, labels=None) -> None:

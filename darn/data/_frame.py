@@ -16,6 +16,8 @@ from darn.data._column import AbstractColumn
 from darn.data._number import Number
 from darn.errors import InputError, InputTypeError
 
+LIBRARIES = ("pandas", "polars", "arrow")
+
 
 def _whole(text: str) -> int:
     return round(Decimal(text))  # exact, where a float is not
@@ -59,6 +61,10 @@ class Form:
     names: tuple[str, ...]
     tags: tuple[str, ...]  # what each column's texts stand for, a key of `_TAGS`
     dtypes: tuple[Any, ...] = ()  # the library's own; () chooses the usual ones
+
+    def __post_init__(self):
+        if self.library not in LIBRARIES or len(self.tags) != len(self.names) or not set(self.tags) <= set(_TAGS):
+            raise InputError("a model file says that its table was a frame of no known kind: save the model again")
 
     def within(self, library: str) -> Form:
         """The form in another library."""
@@ -107,7 +113,10 @@ class Form:
     def _column(self, j: int, texts: list[str], dtype: Any) -> Any:
         """A column of the library."""
         read, least, most = _TAGS[self.tags[j]].read, *_limits(dtype)
-        values = [read(t) if t else None for t in texts]
+        try:
+            values = [read(t) if t else None for t in texts]
+        except (ValueError, ArithmeticError) as e:
+            raise InputError(f"values of column {self.names[j]!r} are not of the type that the frame had") from e
         if most is not None:  # a sample may lie beyond all training rows, but not beyond the type
             values = [None if v is None else min(max(v, least), most) for v in values]
         if self.library == "pandas":
@@ -175,7 +184,7 @@ _PUT = {"pandas": _put_pandas, "polars": _put_polars, "arrow": _put_arrow}
 def read_frame(X: Any) -> tuple[Form, np.ndarray]:
     """Returns (the frame's form, its cells as texts (N, columns); '' for missing values)."""
     library = type(X).__module__.split(".")[0].replace("pyarrow", "arrow")
-    if library not in ("pandas", "polars", "arrow") or not hasattr(X, "shape") or len(X.shape) != 2:
+    if library not in LIBRARIES or not hasattr(X, "shape") or len(X.shape) != 2:
         raise InputTypeError(f"give a DataFrame of pandas, polars or Arrow, not a {type(X).__name__}")
     if library == "arrow":
         names, columns = X.column_names, [c.to_pylist() for c in X.columns]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from darn.data._layout import BLANKS
+from darn.data._limits import MAX_FIELDS
 from darn.errors import DarnError
 
 # In this order if several are possible: a comma may be a decimal sign or part of a text, a semicolon rarely.
@@ -99,6 +100,10 @@ def parse(
     start = first
     try:
         for cells in reader:
+            if len(cells) > MAX_FIELDS:
+                raise DarnError(
+                    f"{what}: line {before + start + 1} has {len(cells):,} cells, more than {MAX_FIELDS:,}: give a .npy"
+                )
             yield start, first + reader.line_num, cells
             start = first + reader.line_num
     except csv.Error as e:

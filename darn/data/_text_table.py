@@ -6,17 +6,18 @@ import codecs
 import contextlib
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
 from darn.data._layout import BLANKS, Layout
+from darn.data._limits import MAX_LINE
 from darn.data._sniff import (
     CHARACTERS,
     LINES,
@@ -92,8 +93,7 @@ class TextTable:
     def layout(self) -> Layout:
         """The format of the table, as far as its first rows show it."""
         some = self.lines[self.first : self.first + _SHOWN]
-        ends = r"[ \t]*(\r\n|\n|\r)$" if self.delimiter == BLANKS else r"(\r\n|\n|\r)$"
-        newlines = Counter(m[0] for line in some if line.strip() and (m := re.search(ends, line)))
+        newlines = Counter(end for line in some if line.strip() and (end := _end(line, self.delimiter)))
         # Parsed as if quotes were letters, a line shows which of its cells are quoted.
         options = {"delimiter": self.delimiter, "skipinitialspace": self.after_blank or self.delimiter == BLANKS}
         plain = []
@@ -217,7 +217,7 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise DarnError(_not_utf8(what, e.start)) from None
-    lines = list(io.StringIO(text, newline=""))
+    lines = list(_bounded(io.StringIO(text, newline=""), what))
     if not any(line.strip() and not line.startswith("#") for line in lines):
         raise DarnError(f"{what} is empty: it needs one row of values per line.")
     return _open_lines(lines, what, delimiter, data.startswith(_BOM))[0]
@@ -276,9 +276,28 @@ def _file_lines(path: Path, what: str) -> Iterator[str]:
     """The lines of a file with their ends."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as f:
-            yield from f
+            yield from _bounded(f, what)
     except UnicodeDecodeError:
         raise DarnError(_not_utf8(what, _undecodable(path))) from None
+
+
+def _bounded(file: TextIO, what: str) -> Iterator[str]:
+    """The lines, none of which is held in memory if it has no end."""
+    for number in count(1):
+        line = file.readline(MAX_LINE + 1)
+        if len(line) > MAX_LINE:
+            raise DarnError(f"{what}: line {number} has more than {MAX_LINE:,} characters: correct the line ends.")
+        if not line:
+            return
+        yield line
+
+
+def _end(line: str, delimiter: str) -> str:
+    """How the line ends, with the blanks before it where blanks are delimiters; "" for a last line without an end."""
+    text = line.rstrip("\r\n")
+    if text == line:
+        return ""
+    return line[len(text.rstrip(" \t") if delimiter == BLANKS else text) :]
 
 
 def _undecodable(path: Path) -> int:

@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from darn import data
-from darn.errors import InputError
+from darn.errors import FormatError, InputError
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import save_model
 from darn.runs import questions, search
@@ -247,13 +247,14 @@ class TableDARN(DensityMixin, BaseEstimator):
         run = load(path)
         if run.schema is None or run.model.n_context:
             raise InputError(f"{Path(path)} is not a model of a table without labels: open it with darn.load")
-        own: dict[str, Any] = run.info.get("table_estimator", {})
-        new = cls(**own.get("params", {}))
+        own = run.about.table_estimator
+        if not own.params.keys() <= cls().get_params().keys():
+            raise FormatError(f"{Path(path)} has estimator parameters that this darn does not know: upgrade darn")
+        new = cls(**own.params)
         new.model_, new.recipe_, new.schema_ = run.model, run.recipe, run.schema
-        tags = own.get("tags") or [data.usual_tag(c) for c in run.schema.columns]
-        new.form_ = data.Form(own.get("library", "pandas"), run.schema.names, tuple(tags))
+        tags = own.tags or tuple(data.usual_tag(c) for c in run.schema.columns)
+        new.form_ = data.Form(own.library, run.schema.names, tags)
         new.feature_names_in_, new.n_features_in_ = np.array(run.schema.names, object), len(run.schema.names)
-        made = run.info.get("training", {})
-        new.bound_, new.n_iter_ = made.get("valid_bound"), made.get("epochs")
+        new.bound_, new.n_iter_ = run.about.training.valid_bound, run.about.training.epochs
         new.search_ = run.info.get("search")
         return new

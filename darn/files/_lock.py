@@ -35,7 +35,8 @@ def locked(folder: str | Path, written: Sequence[str]) -> Iterator[None]:
     """Creates the folder if necessary and keeps other processes out of it until the block ends.
 
     The lock is the kernel's (flock on a file in that folder), so it ends with the process, however that ends, and
-    cannot be left behind. Temporary files of interrupted writes are removed.
+    cannot be left behind. Temporary files of interrupted writes are removed. What the block writes stays in the folder:
+    nothing is written through a link to another one.
 
     Args:
         folder: Where the block is going to write.
@@ -50,6 +51,8 @@ def locked(folder: str | Path, written: Sequence[str]) -> Iterator[None]:
         for path in folder.iterdir():
             if is_left_over(path, written):
                 path.unlink(missing_ok=True)
+            elif path.is_symlink() and path.is_dir():
+                raise DarnError(f"{path} is a link to another folder, and might lead anywhere: move that one there")
         yield
     finally:
         os.close(handle)  # which releases the lock

@@ -39,6 +39,7 @@ class EoNADE(AbstractBinaryLayer):
     orders: Int[Array, "K n"]
     n: int = eqx.field(static=True)
     rate: float = eqx.field(static=True, default=0.0)  # of dropout in the hidden layers of a training step
+    signed: bool = eqx.field(static=True, default=False)  # known units are +1 or -1, which trains better than 1 or 0
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class EoNADE(AbstractBinaryLayer):
         key: PRNGKeyArray,
     ):
         k_core, k_orders = jax.random.split(key)
-        self.n, self.rate = n, float(dropout)
+        self.n, self.rate, self.signed = n, float(dropout), True
         self.core = NADE(n, n_c, n_hidden=n_hidden, activation=activation, masked=True, key=k_core)
         keys = jax.random.split(k_orders, n_orderings)
         self.orders = jax.vmap(lambda k: jax.random.permutation(k, n))(keys)
@@ -66,6 +67,14 @@ class EoNADE(AbstractBinaryLayer):
         return cls(n, n_c, n_hidden=options["n_nade"], **own, key=key)
 
     @property
+    def steps(self) -> NADE:
+        """The NADE whose running sum takes y V + M from every unit."""
+        if not self.signed or self.core.M is None:
+            return self.core
+        V, M = self.core.V, self.core.M
+        return eqx.tree_at(lambda m: (m.V, m.M), self.core, (2 * V, M - V))
+
+    @property
     def n_orders(self):
         return len(self.orders)
 
@@ -75,31 +84,31 @@ class EoNADE(AbstractBinaryLayer):
 
     def start(self, c=None, *, order=0):
         """The order, and the state of the NADE, which takes its units in any order."""
-        return jnp.asarray(order), self.core.start(c)
+        return jnp.asarray(order), self.steps.start(c)
 
     def sequence(self, order=0):
         return self.orders[order]
 
     def logits(self, y, c=None, *, order=0):
         places = self.orders[order]
-        a = self.core.given(c).reordered(places).logits(y[places])
+        a = self.steps.given(c).reordered(places).logits(y[places])
         return jnp.zeros_like(a).at[places].set(a)
 
     def read(self, state, j):
         """The logit of the j-th unit of the order."""
         order, state = state
-        return self.core.read(state, self.orders[order, j])
+        return self.steps.read(state, self.orders[order, j])
 
     def write(self, state, j, y_j):
         order, state = state
-        return order, self.core.write(state, self.orders[order, j], y_j)
+        return order, self.steps.write(state, self.orders[order, j], y_j)
 
     def walk(self, state, decide, carry, turns=COMPILED):
         walk = lambda own: turns.one_by_one(self, state, own, carry)  # noqa: E731
         return in_places(self.orders, state[0], turns, decide, walk)
 
     def log_prob(self, y, c=None):
-        core = self.core.given(c)  # once for all orders
+        core = self.steps.given(c)  # once for all orders
         by_order = lax.map(lambda order: core.reordered(order).log_prob(y[order]), self.orders)
         return logsumexp(by_order) - jnp.log(len(self.orders))
 
@@ -117,18 +126,16 @@ class EoNADE(AbstractBinaryLayer):
         rank = permutation(k_order, self.n)
         d = jax.random.randint(k_split, (), 1, self.n + 1)
         known = (rank < d - 1).astype(y.dtype)
-        running, b = self.core.start(c)
-        assert self.core.M is not None
-        running = running + (known * y) @ self.core.V + known @ self.core.M
-        if rate:
-            hidden = self.core.dropped(running, rate, jax.random.fold_in(key, _DROPOUT))
-        else:
-            hidden = self.core.hidden(running)
-        a = b + self.core.R @ hidden
+        core = self.steps
+        assert core.M is not None
+        running, b = core.start(c)
+        running = running + (known * y) @ core.V + known @ core.M
+        hidden = core.dropped(running, rate, jax.random.fold_in(key, _DROPOUT)) if rate else core.hidden(running)
+        a = b + core.R @ hidden
         return self.n / (self.n - d + 1) * jnp.sum((1 - known) * (y * a - softplus(a)))
 
     def quantised(self, c, arithmetic):
-        return replaced(self, core=self.core.quantised(c, arithmetic))
+        return replaced(self, core=self.steps.quantised(c, arithmetic), signed=False)
 
     @property
     def row_floats(self):

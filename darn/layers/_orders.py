@@ -74,7 +74,8 @@ def in_places(places: Int[Array, "K n"], order: Any, turns: AbstractTurns, decid
         y, carry = walk(lambda carry, j, a: decide(carry, units[j], a))
         return jnp.zeros_like(y).at[units[:-1]].set(y), carry
     units = np.asarray(places)[order].T  # (n, rows)
-    y, carry = walk(lambda carry, j, a: decide(carry, units[j], a))
+    alone = len(places) == 1  # one order for all rows, whose units are decided by number
+    y, carry = walk(lambda carry, j, a: decide(carry, units[j, 0] if alone and len(units[j]) else units[j], a))
     found = np.empty_like(y)
     np.put_along_axis(found, units, y, axis=0)
     return found, carry

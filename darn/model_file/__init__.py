@@ -8,6 +8,7 @@ without computing anything, that its parts fit together.
 from darn.model_file._check import check as check
 from darn.model_file._file import MAX_INFO as MAX_INFO
 from darn.model_file._file import UNREADABLE as UNREADABLE
+from darn.model_file._file import check_header as check_header
 from darn.model_file._file import checksum as checksum
 from darn.model_file._file import load_model as load_model
 from darn.model_file._file import read_info as read_info

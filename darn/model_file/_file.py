@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from darn.errors import DarnError, FormatError, InputError, NotFoundError
-from darn.files import atomic
+from darn.files import atomic, open_input
 from darn.jsonable import parse
 from darn.model import Stack
 from darn.model_file._check import check
@@ -21,6 +22,7 @@ FLOATS = ("float16", "float32")  # the types that weights may be stored as
 # What safetensors raises for a damaged file; AttributeError for a type that NumPy does not have.
 UNREADABLE = (SafetensorError, OSError, ValueError, TypeError, AttributeError)
 MAX_INFO = 32 << 20  # characters of JSON
+MAX_TEXTS = 1 << 18  # quotation marks in the header of a safetensors file, which has ten for an array
 LONGEST = 300  # characters of a message, which may quote the file
 
 
@@ -109,10 +111,28 @@ def read_info(path: str | Path) -> dict:
         The info saved with the model.
     """
     try:
+        check_header(path)
         with safe_open(path, framework="np") as f:
             return _info(_head(f)["info"])
     except (*UNREADABLE, KeyError, RecursionError) as e:
         raise FormatError(f"{path} is not a readable darn model") from e
+
+
+def check_header(path: str | Path) -> None:
+    """Refuses a safetensors file with many more names than any model has: each would become an object in memory.
+
+    Args:
+        path: the file.
+
+    Raises:
+        FormatError: if there are too many.
+    """
+    with open_input(path) as f:
+        size = int.from_bytes(f.read(8), "little")
+        head = f.read(min(size, os.fstat(f.fileno()).st_size))
+    # Those inside a text are escaped.
+    if head.count(b'"') - head.count(b'\\"') > MAX_TEXTS:
+        raise FormatError("its header has more names than any model")
 
 
 def _head(f) -> dict[str, str]:
@@ -135,6 +155,7 @@ def _info(text: str) -> dict:
 
 
 def _read(path: Path) -> tuple[str, dict, dict[str, np.ndarray]]:
+    check_header(path)
     with safe_open(path, framework="np") as f:
         head = _head(f)
         arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118

@@ -22,9 +22,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from darn.errors import DarnError
-from darn.files import atomic, open_input
+from darn.files import atomic
 from darn.jsonable import parse
-from darn.model_file import MAX_INFO, UNREADABLE, check
+from darn.model_file import MAX_INFO, UNREADABLE, check, check_header
 from darn.nn import softplus
 
 FORMAT = "darn-rbm"
@@ -233,7 +233,7 @@ def save(path: str | Path, rbm: RBM, info: dict, *, dtype: str = "float32") -> N
 def is_rbm(path: str | Path) -> bool:
     """Whether `save` wrote this file."""
     try:
-        open_input(path).close()  # refuses a pipe
+        check_header(path)  # and refuses a pipe
         with safe_open(path, framework="np") as f:
             return (f.metadata() or {}).get("format") == FORMAT
     except (*UNREADABLE, DarnError):
@@ -243,6 +243,7 @@ def is_rbm(path: str | Path) -> bool:
 def load(path: str | Path) -> tuple[RBM, dict]:
     """Returns (the RBM, the info saved with it)."""
     try:
+        check_header(path)
         with safe_open(path, framework="np") as f:
             head = f.metadata() or {}
             if head.get("format") != FORMAT:

@@ -79,8 +79,10 @@ def history(run: Run) -> list[dict]:
         return []
     try:
         lines = read_bytes(path, MAX_JSON).splitlines()
-        rows = [parse(line, "a line", MAX_JSON) for line in lines]
-        looks = read_looks(rows)
+        rows, looks = [], []
+        for line in lines:  # one after the other, so that a file of anything else is not held in memory
+            rows.append(parse(line, "a line", MAX_JSON))
+            looks += read_looks(rows[-1:])
     except DarnError:  # cut short by a full disk: the page does without
         return []
     about, L = About(run), run.model.n_layers

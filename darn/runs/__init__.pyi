@@ -4,6 +4,7 @@ from . import classes as classes
 from . import dataset as dataset
 from . import defaults as defaults
 from . import folder as folder
+from . import forecast as forecast
 from . import grid as grid
 from . import holes as holes
 from . import joined as joined

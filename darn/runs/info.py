@@ -1,5 +1,6 @@
 """What a model file or a recipe.json says about a run, typed: recipe, data, provenance."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,6 +82,15 @@ class SearchInfo:
 
 
 @dataclass(frozen=True)
+class TableEstimatorInfo:
+    """A `TableDARN`: its parameters, and the library and the types of its frames."""
+
+    params: dict[str, Any] = field(default_factory=dict)
+    library: str = "pandas"
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Info:
     """The parts of a model's info that darn uses."""
 
@@ -89,6 +99,7 @@ class Info:
     training: TrainingInfo = field(default_factory=TrainingInfo)
     made: Made = field(default_factory=Made)
     estimator: dict[str, Any] = field(default_factory=dict)  # parameters of the scikit-learn face
+    table_estimator: TableEstimatorInfo = field(default_factory=TableEstimatorInfo)
     search: SearchInfo | None = None
 
 
@@ -105,7 +116,7 @@ def read_info(found: Mapping[str, Any], model: Stack | None = None) -> Info:
     try:
         recipe = Recipe.from_json(found["recipe"]) if "recipe" in found else Info().recipe
         rest = decode(Info, {k: v for k, v in found.items() if k != "recipe"}, "the info", strict=False)
-        info = Info(recipe, rest.data, rest.training, rest.made, rest.estimator, rest.search)
+        info = dataclasses.replace(rest, recipe=recipe)
         schema = info.data.schema
         _check_texts(info.data)
     except DarnError as e:

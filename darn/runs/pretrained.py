@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from darn.data import data_dir
-from darn.errors import DarnError, FormatError, InputError, NotFoundError
+from darn.errors import DarnError, InputError, NotFoundError
 from darn.model_file import read_info
 from darn.runs.info import read_info as info_of
 
@@ -120,7 +120,7 @@ def describe() -> list[dict]:
     for name, path in names().items():
         try:
             info = info_of(read_info(path))
-        except FormatError:  # the folder holds other files as well
+        except DarnError:  # the folder holds other files as well
             continue
         how = info.recipe.training
         out.append(

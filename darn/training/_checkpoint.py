@@ -11,12 +11,12 @@ from safetensors.numpy import save_file
 
 from darn.devices import agreed_array, first
 from darn.errors import DarnError
-from darn.files import atomic, open_input
+from darn.files import atomic
 from darn.jsonable import parse
-from darn.model_file import UNREADABLE, checksum
+from darn.model_file import UNREADABLE, check_header, checksum
 
 FORMAT = "darn-checkpoint"
-MAX_HOST = 64 << 20  # characters of JSON
+MAX_HOST = 32 << 20  # characters of JSON
 
 
 def _names(tree: Any) -> list[str]:
@@ -68,8 +68,8 @@ def _host(path: str | Path) -> Any:
 
 
 def _read(path: str | Path, *, with_arrays: bool) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    open_input(path).close()  # refuses a pipe
     try:
+        check_header(path)  # and refuses a pipe
         with safe_open(path, framework="np") as f:
             head = f.metadata() or {}
             arrays = {k: f.get_tensor(k) for k in f.keys()} if with_arrays else {}  # noqa: SIM118

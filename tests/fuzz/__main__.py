@@ -18,8 +18,7 @@ os.environ.setdefault("XLA_FLAGS", QUICK)  # most programs run once
 from darn.cache import use_cache  # noqa: E402
 from darn.runs.provenance import commit, versions  # noqa: E402
 from fuzz import drive, readers  # noqa: E402
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from fuzz.drive import ROOT  # noqa: E402
 
 
 def targets(args):
@@ -81,7 +80,9 @@ def main(argv: list[str] | None = None) -> int:
     rows: dict[str, dict] = {}
     out = args.out or ROOT / "results" / "fuzz" / f"{args.only.replace(' ', '-') or 'fuzz'}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    record = {"command": f"python -m fuzz {' '.join(argv or sys.argv[1:])}", "seed": args.seed, "commit": commit()}
+    given = {k: v for k, v in vars(args).items() if v != parser.get_default(k) and k != "out"}
+    command = " ".join(["python -m fuzz", *(f"--{k} {v}" for k, v in given.items())])
+    record = {"command": command, "seed": args.seed, "commit": commit()}
     record |= {"versions": versions(), "device": f"{machine()} CPU, {os.cpu_count()} cores", "targets": rows}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DARN_CACHE"] = f"{folder}/cache"  # of compiled programs, for all processes

@@ -22,6 +22,7 @@ import numpy as np
 from darn.cli import _main
 from darn.errors import DarnError
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 30  # of processor time for one file: other programs may be running
 WAITING = 300  # seconds on the wall, for what waits for ever
 MEMORY = 2 << 30  # bytes a process may hold; in the test suite, beyond what it held before
@@ -168,8 +169,9 @@ class _Worker:
         waiting.unregister(self.pipe)
         os.close(self.pipe)
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        if self.numbers and status == 1:
-            raise RuntimeError(f"the target {self.name} could not be made")
+        if self.numbers and status == 1:  # whatever comes next would fail alike
+            while self.numbers:
+                self.counts.add(Result(self.numbers.pop(0), "not made", "the target could not be made"))
         if self.numbers:
             self.counts.add(Result(self.numbers.pop(0), "died", f"the process ended with {status}"))
             self.wait(waiting)
@@ -217,7 +219,11 @@ def _one(name: str, once: Once, folder: Path, k: int, held: int = 0) -> Result:
     except Exception as e:
         where = traceback.extract_tb(e.__traceback__)[-1]
         ours = [f for f in traceback.extract_tb(e.__traceback__) if "/darn/" in f.filename]
-        at = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else f"{where.filename}:{where.lineno}"
+        at = (
+            f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
+            if ours
+            else f"{Path(where.filename).name}:{where.lineno}"
+        )
         result.outcome, result.failed = "traceback", f"{type(e).__name__} at {at}: {str(e)[:160]}"
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -230,6 +236,8 @@ def _one(name: str, once: Once, folder: Path, k: int, held: int = 0) -> Result:
             result.failed = f"{result.seconds:.0f} seconds"
         elif "out of memory" in said.getvalue():  # the sentence of a command that got no more
             result.failed = "out of memory"
+    for place in (folder, folder.parent.parent, ROOT):  # where this machine keeps them is nobody's business
+        result.failed = result.failed.replace(f"{place}/", "")
     return result
 
 

@@ -99,8 +99,9 @@ class Models:
 
     def use(self, rng: np.random.Generator, run, path: Path, folder: Path) -> None:
         """What is done with a model: the estimator, and commands that write its columns and classes."""
-        with contextlib.suppress(darn.DarnError):
-            darn.DARN.load(path)
+        for estimator in (darn.DARN, darn.TableDARN):
+            with contextlib.suppress(darn.DarnError):
+                estimator.load(path)
         if rng.random() < 0.2:
             status = main(["sample", str(path), "-n", "3", "--out", str(folder / f"s.{rng.choice(['csv', 'png'])}")])
             assert status in (0, 2)

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from safetensors import safe_open
+from safetensors.numpy import save
 
+import darn
 from darn import DarnError, data
+from darn.model_file import checksum
 from fuzz.mutate import Rng, damaged
 
 BITS = (np.random.default_rng(0).random((40, 12)) < 0.4).astype(np.uint8)
@@ -75,6 +79,8 @@ class Reader:
 def read(path: Path, folder: Path) -> str:
     """Every way to read the file; "read" if any of them took it."""
     ways: list[Callable[[], object]] = [lambda: list(data.open_source(str(path), None, None).bits())]
+    ways += [lambda: list(data.open_rows(path).read())]
+    ways += [lambda: list(data.open_rows(path, labels="label", classes=("0", "1", "2")).read())]
     if data.is_table(path):
         ways += [
             lambda: data.load_rows(path),
@@ -155,6 +161,30 @@ def _long_cell(rows: int) -> bytes:
     return ("a,b,c\n" + "y" * 130_000 + ",x,0\n" + "u,v,1\n" * rows).encode()
 
 
+def _names(metadata: int, arrays: int) -> bytes:
+    """A safetensors file of many names."""
+    head = '{"__metadata__":{"format":"darn-model"' + "".join(f',"{i:x}":""' for i in range(metadata)) + "}"
+    head += "".join(f',"{i:x}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(arrays)) + "}"
+    return len(head).to_bytes(8, "little") + head.encode()
+
+
+def _members(count: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        for i in range(count):
+            z.writestr(f"{i}.npy", _npy_head((1,)) + b"\0")
+    return out.getvalue()
+
+
+def _model_with(info: str) -> bytes:
+    """A model file with other info, and the right checksum."""
+    path = Path(__file__).parent.parent / "vectors" / "eonade.safetensors"
+    with safe_open(path, framework="np") as f:
+        head, arrays = f.metadata(), {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
+    head |= {"info": info, "sha256": checksum(head["structure"], info, arrays)}
+    return save(arrays, metadata=head)
+
+
 BOMBS: dict[str, Callable[[], bytes]] = {
     "declared.npy": lambda: _npy_head((1 << 40,)) + bytes(100),
     "declared 2.npy": lambda: _npy_head((1 << 20, 1 << 12)) + bytes(100),
@@ -177,6 +207,14 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "rows.parquet": lambda: _parquet_bomb(9_000_000, "x"),
     "cells.parquet": lambda: _parquet_bomb(3_000, "y" * 100_000),
     "lists.parquet": lambda: _list_bomb(20_000_000),
+    "commas.csv": lambda: b"," * 1_000_000 + b"\n",
+    "blanks.txt": lambda: (b"0" + b" " * 100_000 + b"1\n") * 200,
+    "one line.csv": lambda: b"0" * (1 << 26),
+    "open quote.csv": lambda: b'a,b\n"' + b"x,y\n" * 500_000,
+    "members.npz": lambda: _members(500),
+    "names.safetensors": lambda: _names(500_000, 0),
+    "arrays.safetensors": lambda: _names(0, 100_000),
+    "values.safetensors": lambda: _model_with('{"x":[' + '{"":{}},' * 400_000 + "0]}"),
 }
 
 
@@ -190,4 +228,8 @@ class Bombs:
             self.paths[-1].write_bytes(made())
 
     def __call__(self, _: Rng, folder: Path) -> str:
-        return read(self.paths.pop(0), folder)
+        path = self.paths.pop(0)
+        if path.suffix != ".safetensors":
+            return read(path, folder)
+        darn.load(path)
+        return "read"

@@ -1,0 +1,174 @@
+"""What a training will take, told before it begins: a few steps are measured, everything else is counted."""
+
+import dataclasses
+import math
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from darn.data import Rows, Splits
+from darn.devices import using
+from darn.errors import DarnError
+from darn.model import Stack
+from darn.runs.dataset import limit
+from darn.runs.recipe import Recipe
+from darn.runs.start import new_model
+from darn.training import DeviceRows, Hyper, Program, validation_samples
+
+STEPS = 8  # of the measured program
+SECONDS = 1.0  # for which it is measured
+HELD = 3 * (32 << 20)  # bytes of a packed set in memory at a time
+WITHIN, BETWEEN = 50.0, 5.0  # GB/s between the devices of a host, and between hosts, unless it is said
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Bytes and seconds of a training; per device, where there are several."""
+
+    parameters: int
+    state_bytes: int  # weights, optimiser, averages, and the best weights so far
+    data_bytes: int  # packed rows
+    activation_bytes: int  # temporary arrays of a step
+    memory_bytes: int  # all of these
+    largest_batch: int  # rows of a batch that fit into the memory, on all devices together
+    available_bytes: int
+    batch: int
+    devices: int  # in all
+    hosts: int
+    step_seconds: float  # including the exchange of gradients
+    exchange_seconds: float
+    validation_seconds: float  # of one validation
+    steps: int
+    validations: int
+    seconds: float  # of the whole run, without compilation
+
+
+def forecast(
+    recipe: Recipe, splits: Splits, *, devices: int = 1, hosts: int = 1, bandwidth: float | None = None
+) -> Forecast:
+    """Predicts a run of a recipe from a short measurement on one device of this machine.
+
+    Args:
+        recipe: what to train.
+        splits: its data.
+        devices: devices of each host.
+        hosts: machines that train together.
+        bandwidth: GB/s between devices, the slowest link counts; None takes usual values.
+
+    Returns:
+        The prediction. A run that stops early takes less.
+    """
+    total, config = devices * hosts, recipe.training
+    if devices < 1 or hosts < 1:
+        raise DarnError(f"a run needs at least one device on one host, not {devices} on {hosts}")
+    if bandwidth is not None and not 0 < bandwidth < math.inf:
+        raise DarnError(f"the bandwidth is a positive number of GB/s, not {bandwidth:g}")
+    splits = limit(splits, recipe)
+    train, valid = splits.train, splits.valid
+    batch = min(config.batch, len(train))
+    if total > batch:
+        raise DarnError(
+            f"a batch of {batch} rows cannot be shared by {total} devices: use at most as many devices as a batch has "
+            "rows"
+        )
+    model, own = new_model(recipe, splits), -(-batch // total)
+    with using(1):
+        dynamic = recipe.data.binarize == "dynamic" and train.grey
+        steps = max(len(train) // batch, 1) * config.epochs
+        one = _Measured(model, config, train, own, steps * total, dynamic)
+        double = _Measured(model, config, train, 2 * own, steps * total, dynamic)
+        seconds = one.step_seconds()
+        check = one.validation_seconds(valid)
+    # The rows, or the chunks that are read of them; and the order and keys of an epoch.
+    data = sum(_held(part) for part in (train, valid))
+    fixed = one.state + data // total + 16 * len(train)
+    slope = max((double.temporary - one.temporary) / own, 1.0)
+    available = _available()
+    most = max(int((available - fixed - (one.temporary - slope * own)) / slope), 0) * total
+    exchange = 0.0
+    if total > 1:
+        speed = (bandwidth or (BETWEEN if hosts > 1 else WITHIN)) * 1e9
+        exchange = 2 * (total - 1) / total * one.weights / speed
+    validations = -(-config.epochs // config.validate_every)
+    return Forecast(
+        parameters=one.parameters,
+        state_bytes=one.state,
+        data_bytes=fixed - one.state,
+        activation_bytes=one.temporary,
+        memory_bytes=fixed + one.temporary,
+        largest_batch=min(most, len(train)),
+        available_bytes=available,
+        batch=batch,
+        devices=total,
+        hosts=hosts,
+        step_seconds=seconds + exchange,
+        exchange_seconds=exchange,
+        validation_seconds=check / total,
+        steps=steps,
+        validations=validations,
+        seconds=steps * (seconds + exchange) + validations * check / total,
+    )
+
+
+class _Measured:
+    """A program of the run's own steps, over few rows."""
+
+    def __init__(self, model: Stack, config: Any, train: Rows, batch: int, steps: int, dynamic: bool):
+        config = dataclasses.replace(config, batch=batch, epochs=-(-steps // STEPS))  # a long run is optimised more
+        some = train.take(np.arange(batch * STEPS) % len(train))
+        self.program = Program(model, config, len(some), dynamic=dynamic)
+        self.hyper, self.rows = Hyper.of(config), DeviceRows.put(some)
+        self._state = self.program.start(model, self.hyper)
+        weights = jax.tree.leaves(self._state.params)
+        self.parameters, self.weights = sum(w.size for w in weights), _bytes(weights)
+        self.state = _bytes(jax.tree.leaves(self._state)) + self.weights
+        self.epochs = self.program.epochs.lower(self._state, self.hyper, self.rows, 0, 1).compile()
+        self.temporary = int(getattr(self.epochs.memory_analysis(), "temp_size_in_bytes", 0))
+
+    def _call(self, count: int) -> float:
+        began = time.perf_counter()
+        self._state, metrics = self.epochs(self._state, self.hyper, self.rows, 0, count)
+        jax.block_until_ready((self._state, metrics))
+        return time.perf_counter() - began
+
+    def step_seconds(self) -> float:
+        """Of one step: the median of several calls of about as many steps as a run's calls have."""
+        self._call(1)
+        once = self._call(1)
+        count = max(round(SECONDS / 5 / once), 1)
+        found = [self._call(count) for _ in range(5 if once < SECONDS else 1)]
+        return float(np.median(found)) / (count * STEPS)
+
+    def validation_seconds(self, valid: Rows) -> float:
+        """Of all validation rows, from some of them."""
+        some = valid.take(slice(500))
+        samples = validation_samples(self.program.model(self._state.params, self._state.fixed), len(valid))
+        rows = DeviceRows.put(some)
+        score = lambda: jax.block_until_ready(  # noqa: E731
+            self.program.bound(self._state, self.hyper, rows, n_samples=samples)
+        )
+        score()
+        began = time.perf_counter()
+        score()
+        return (time.perf_counter() - began) * len(valid) / len(some)
+
+
+def _held(rows: Any) -> int:
+    """Bytes of rows in memory: all of them, or chunks of a packed set."""
+    some = rows.take(slice(100))
+    every = _bytes([some.values, some.context, some.weights]) * len(rows) // len(some)
+    return min(every, HELD) if rows.in_parts else every
+
+
+def _bytes(arrays: Any) -> int:
+    return sum(a.nbytes for a in arrays if a is not None)
+
+
+def _available() -> int:
+    """Bytes of a device's memory, or of this machine's on a CPU."""
+    found = jax.local_devices()[0].memory_stats() or {}
+    return int(found.get("bytes_limit", 0)) or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,71 @@
+"""What is told before a training is what it then takes, as far as it can be counted."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from darn import DarnError, data
+from darn.cli import main
+from darn.runs.forecast import forecast
+from darn.runs.recipe import Recipe
+from darn.runs.start import new_model
+from darn.training import DeviceRows, Loop
+
+RNG = np.random.default_rng(0)
+ROWS = data.Rows.from_array(RNG.random((600, 20)) < 0.3)
+SPLITS = data.Splits("few", ROWS, ROWS.take(slice(100)), ROWS.take(slice(50)), None)
+RECIPE = Recipe().replace(n_h=(6,), n_d=(8,), batch=50, epochs=9, validate_every=2)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return forecast(RECIPE, SPLITS)
+
+
+def test_counts_are_those_of_the_run(found):
+    model = new_model(RECIPE, SPLITS)
+    rows = DeviceRows.put(SPLITS.train)
+    loop = Loop([model], [RECIPE.training], rows, DeviceRows.put(SPLITS.valid))
+    held = jax.tree.leaves((loop.state, loop.best))
+    assert found.parameters == sum(w.size for w in jax.tree.leaves(loop.best))
+    assert found.state_bytes == sum(v.nbytes for v in held)
+    assert found.steps == loop.program.n_steps == 9 * 12
+    assert found.validations == 5
+    assert found.memory_bytes == found.state_bytes + found.data_bytes + found.activation_bytes
+    program = loop.program.epochs.lower(loop.state, loop.hyper, rows, 0, 1).compile()
+    own = program.memory_analysis()
+    assert found.activation_bytes + found.data_bytes == pytest.approx(
+        own.temp_size_in_bytes + SPLITS.train.values.nbytes + SPLITS.valid.values.nbytes, rel=0.25
+    )
+    assert found.seconds > found.steps * found.step_seconds > 0
+
+
+def test_an_exchange_is_counted_by_its_bytes(found):
+    both = forecast(RECIPE, SPLITS, devices=5, hosts=2, bandwidth=2.0)
+    assert (both.devices, both.hosts, both.batch) == (10, 2, 50)
+    assert both.exchange_seconds == pytest.approx(2 * 0.9 * 4 * both.parameters / 2e9)
+    assert found.exchange_seconds == 0
+    assert both.activation_bytes < found.activation_bytes
+
+
+def test_what_cannot_be_is_refused(capsys):
+    for options, why in (
+        ({"devices": 51}, "cannot be shared by 51"),
+        ({"devices": 0}, "at least one device"),
+        ({"hosts": 0}, "at least one device"),
+        ({"bandwidth": 0.0}, "positive"),
+        ({"bandwidth": float("nan")}, "positive"),
+    ):
+        with pytest.raises(DarnError, match=why):
+            forecast(RECIPE, SPLITS, **options)
+
+
+def test_the_command_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("my.npy", np.asarray(RNG.random((80, 6)) < 0.4, np.uint8))
+    assert main(["plan", "my.npy", "--n_h", "2", "--epochs", "3", "--devices", "4", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["devices"] == 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["my.npy"]
