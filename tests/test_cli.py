@@ -511,7 +511,7 @@ def test_eval(run, tmp_path, capsys):
     out = ok(capsys, "eval", run, "digits", *options, "--per-row", "a.csv")
     assert "importance sampling" in out
     assert "bound" in out
-    assert (tmp_path / "a.csv").read_text().startswith("log_p\n-")
+    assert (tmp_path / "a.csv").read_text().startswith("row,log_p\n1,-")
     own = npy(tmp_path / "one.npy", np.ones((1, 64)))
     assert facts(capsys, "eval", run, own)["rows_ci95"] is None
     assert "1 row of" in ok(capsys, "eval", run, own)

@@ -14,7 +14,7 @@ from reference import spelled
 from darn import DarnError
 from darn.codec._ans import Ans
 from darn.codec._symbols import Reading, Writing
-from darn.data import Columns, Schema, _text_table, open_rows
+from darn.data import Columns, Schema, _text_table, open_rows, parse_tests, parts_of
 from darn.data._draws import RowDraws
 from darn.data._infer import infer
 from darn.data._number import Number, fit_number
@@ -320,6 +320,8 @@ def test_dates_of_several_zones_are_moments():
     assert "1 of them in other time zones" in schema.statement()[0]
     drawn = column.draw(RNG.randint(0, column.n, 100), draws(100))
     assert all(w.endswith("Z") for w in drawn)
+    later = parts_of(schema, parse_tests(schema, "when>=2014-01-20"))[0]  # a day, from its beginning on
+    assert later.allows(np.array(["2014-01-19T10:00Z", "2014-01-20T10:00Z"], object)).tolist() == [False, True]
 
 
 ALMOST = {
@@ -431,6 +433,15 @@ def test_unseen_texts():
         number, _ = column_of("whole number")
         bits = number.encode(names, np.array([[word, "a"]], object), "it", unseen="nearest").bits
         assert number.columns[0].from_bits(bits[:, : number.sizes[0]])[0] == range(number.columns[0].n)[near]
+    percent, _ = column_of("amount, percent")
+    assert [percent.columns[0].nearest(w) for w in ("7.26", "x")] == ["7.3%", None]
+    assert percent.columns[0].nearest("-inf") == percent.columns[0].ends()[0]
+    with pytest.raises(DarnError, match="nothing is near"):
+        percent.encode(names, np.array([["x", "a"]], object), "it", unseen="nearest")
+    with pytest.raises(DarnError, match="no training row had a missing value"):
+        percent.encode(names, np.array([["x", "a"]], object), "it", unseen="missing")
+    with pytest.raises(DarnError, match=r"no column 'c=1, d', 'beside', .* add them"):
+        percent.encode(["other"], np.array([["x"]], object), "it")
     with pytest.raises(DarnError, match="'x' in column"):
         column_of("whole number")[0].encode(names, np.array([["x", "a"]], object), "it", unseen="nearest")
 
@@ -443,6 +454,7 @@ def test_refusals():
         ({"c": "date"}, "not of dates"),
         ({"c": "colour"}, "choose one of auto, category"),
         ({"e": "number"}, "no column named 'e'"),
+        ({"xx": "number", "dd": "date"}, r"'xx', 'dd' .did you mean 'd'"),
     ):
         with pytest.raises(DarnError, match=said):
             infer(names, cells, None, "it", kinds=kinds)

@@ -76,6 +76,12 @@ def test_the_root_holds_a_dozen_modules():
     assert len(modules) <= 12, modules
 
 
+def test_contributing_says_what_every_room_is_for():
+    page = (ROOT.parent / "CONTRIBUTING.md").read_text()
+    lacking = [p.parent.name for p in ROOT.glob("*/__init__.py") if f"| `darn/{p.parent.name}` |" not in page]
+    assert not lacking, lacking
+
+
 def test_the_walk_sees_the_imports():
     seen = {(a, b) for _, a, b in arrows()}
     assert {("layers", "nn"), ("layers", "gradients"), ("model", "layers"), ("training", "inference")} <= seen

@@ -51,7 +51,9 @@ def table(tmp_path_factory):
 def test_the_command_says_what_each_column_was_taken_for(table, capsys):
     words = ["data", str(table), "--categorical", "auto", "--drop", "id", "--weights", "count", "--labels", "kind"]
     assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["table"]
+    facts = json.loads(capsys.readouterr().out)
+    told = facts["table"]
+    assert facts["columns"] == len(MODELLED) < facts["units"]
     assert list(told) == MODELLED
     assert told["colour"] == "category of 3: 'blue, dark', 'green', 'red'"
     assert told["same"].startswith("always 'x'")
@@ -153,7 +155,9 @@ def test_refusals(table, tmp_path):
     refused(table, "categorical = 'auto'")
     refused(table, "cannot be 'colour'", columns=Columns(column=["id=colour"]))
     refused(table, "give NAME=KIND", columns=Columns(column=["id"]))
-    refused(table, "no column named 'colr'", columns=Columns("colr"))
+    refused(table, r"no column named 'colr' .did you mean 'colour'\?\), 'lg'", columns=Columns(["colr", "lg"]))
+    refused(table, "no column named 'one', 'two'", columns=Columns("auto", drop=["one", "id", "two"]))
+    refused(table, "'green' in row 1, column 'colour'", columns=Columns("auto", weights="colour"))
     refused(
         table,
         "column 'weight' has '0.12' in row 107, not 0 or 1: add it to the categorical columns",
@@ -198,12 +202,24 @@ def test_from_table_to_synthetic_rows(table, tmp_path, capsys):
         assert {r[name] for r in rows} <= known - {"?"}
     assert all(0 <= float(r["weight"]) <= 2 * max(float(s["weight"]) for s in ROWS) for r in rows)
     assert all(len(r["weight"].partition(".")[2]) == 2 for r in rows)
+    typed = tmp_path / "new.parquet"
+    assert main(["sample", str(run), "-n", "50", "--out", str(typed)]) == 0
+    frame = pl.read_parquet(typed)
+    assert [[str(v) if v is not None else "" for v in row] for row in frame.select(pl.exclude("weight")).rows()] == [
+        [text for name, text in row.items() if name != "weight"] for row in rows
+    ]
+    assert frame["weight"].to_list() == [float(r["weight"]) for r in rows]
     # New rows are scored under the same schema: columns in any order, weights and dropped columns absent.
     some = write(tmp_path / "some.csv", ROWS[:7], ["kind", *reversed(MODELLED)])
     scores = tmp_path / "s.npy"
     assert main(["eval", str(run), str(some), "--per-row", str(scores)]) == 0
     assert np.load(scores).shape == (7,)
     assert np.all(np.load(scores) > -100)  # valid rows: none of them impossible
+    assert main(["eval", str(run), str(some), "--every", "3", "--per-row", str(tmp_path / "s.csv")]) == 0
+    lines = (tmp_path / "s.csv").read_text().splitlines()
+    assert lines[0] == "row,log_p"
+    assert [line.split(",")[0] for line in lines[1:]] == ["1", "4", "7"]
+    np.testing.assert_allclose([float(line.split(",")[1]) for line in lines[1:]], np.load(scores)[::3], rtol=1e-5)
     capsys.readouterr()
     assert main(["eval", str(run)]) == 0
     assert "rows of" in capsys.readouterr().out

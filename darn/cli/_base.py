@@ -189,6 +189,11 @@ def say(args, facts, *lines: str) -> None:
     print(json.dumps(finite(facts), indent=1) if args.json else "\n".join(map(printable, lines)))
 
 
+def counted(n: int, what: str = "row") -> str:
+    """So many things, in words."""
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
 def finite(value):
     """JSON has neither infinity nor NaN: both become null."""
     if isinstance(value, dict):

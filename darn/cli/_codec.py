@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from darn.cli._base import Commands, add_delimiter, add_shard, say, sharing, use_device
+from darn.cli._base import Commands, add_delimiter, add_shard, counted, say, sharing, use_device
 from darn.errors import DarnError
 from darn.files import check_target, open_input
 
@@ -160,9 +160,9 @@ def decompress(args) -> None:
             if args.keep_going:  # how many rows are left is known at the end only: once to count, once to write
                 lost = total - sum(len(x) for _, blocks in read() for _, x in blocks)
             restore(target, read(progress=bar.update), total - lost, head.n_x, columns)
-    facts = {"rows": total - lost, "lost": lost, "columns": head.n_x, "out": target}
+    facts = {"rows": total - lost, "lost": lost, "units": head.n_x, "out": target}
     left_out = f"; {lost:,} rows were damaged and are left out" if lost else ""
-    _say_beside(args, target, facts, f"{total - lost:,} rows of {head.n_x} in {target}{left_out}")
+    _say_beside(args, target, facts, f"{counted(total - lost)} of {head.n_x:,} units in {target}{left_out}")
 
 
 def cat(args) -> None:
@@ -170,7 +170,7 @@ def cat(args) -> None:
 
     rows, paths = join(args.files, args.out)
     facts = {"rows": rows, "files": len(paths), "bytes": os.path.getsize(args.out), "out": args.out}
-    say(args, facts, f"{rows:,} rows of {len(paths):,} files in {args.out}")
+    say(args, facts, f"{counted(rows)} of {counted(len(paths), 'file')} in {args.out}")
 
 
 def inspect(args) -> None:
@@ -235,7 +235,7 @@ def _facts(found) -> dict:
     per_row = lambda bits: bits * math.log(2) / rows  # noqa: E731
     return {
         "rows": found.rows,
-        "columns": found.n_x,
+        "units": found.n_x,
         "bytes": found.size,
         "bits_per_dim": 8 * found.size / (rows * found.n_x),
         "nats_a_row": per_row(8 * found.size),
@@ -254,8 +254,8 @@ def _facts(found) -> dict:
 
 def _lines(name: str, found):
     facts = _facts(found)
-    yield f"{name}: {found.rows:,} rows of {found.n_x} in {found.size:,} bytes"
-    yield f"  per row    {facts['nats_a_row']:10.3f} nats, {facts['bits_per_dim']:.4f} bits per column"
+    yield f"{name}: {counted(found.rows)} of {found.n_x:,} units in {found.size:,} bytes"
+    yield f"  per row    {facts['nats_a_row']:10.3f} nats, {facts['bits_per_dim']:.4f} bits per unit"
     yield f"  ideal      {facts['model_asks_nats_a_row']:10.3f} nats: the model's own length for the codes chosen"
     for part, value in facts["nats_a_row_by_layer"].items():
         yield f"    {part.replace('_', ' '):12} {value:10.3f}"

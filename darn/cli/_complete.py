@@ -14,6 +14,7 @@ from darn.cli._base import (
     at_least_one,
     check_different,
     check_seed,
+    counted,
     say,
     use_device,
 )
@@ -111,7 +112,7 @@ def complete(args) -> None:
     fraction = missing / (known.rows * run.model.n_x)
     facts |= {"rows": given.rows, "rows_with_holes": known.rows, "method": method, "missing": fraction}
     facts["ess"] = {"mean": float(ess.mean), "min": least} if ess.count else None
-    how_many = f"{n} completion{'s' * (n > 1)} of {known.rows:,} row{'s' * (known.rows != 1)}"
+    how_many = f"{counted(n, 'completion')} of {counted(known.rows)}"
     lines = [f"{how_many} with missing values, {fraction:.0%} of their units missing ({method})"]
     if ess.count:
         lines[0] += f"; effective sample size {ess.mean:.1f} of {args.samples} (least {least:.1f})"

@@ -22,7 +22,7 @@ from darn.errors import DarnError
 def evaluate(args) -> None:
     at_least_one(args, "every")
     precision_of(args)
-    from darn.data import TABLES, check_output, open_table
+    from darn.data import TABLES, check_output, open_scores
 
     check_output(args.per_row, TABLES, args.data, args.model)
     stored = _quick(args) if args.quick else None
@@ -49,7 +49,7 @@ def evaluate(args) -> None:
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=rows.rows * repeats, **BAR, desc="scoring"))
-        write = stack.enter_context(open_table(args.per_row, rows.rows, ["log_p"])) if args.per_row else None
+        write = stack.enter_context(open_scores(args.per_row, rows.rows, args.every)) if args.per_row else None
         options = {"method": method, "seed": args.seed, "progress": bar.update, **precision}
         for part in likelihood.score_parts(run.model, rows.scored(), rows.rows, **options):
             running.add(part)
@@ -227,7 +227,7 @@ def register(add: Commands) -> None:
     )
     p.add_argument("--every", type=int, default=1, metavar="K", help="score every K-th row only (default 1)")
     _add_method(p)
-    p.add_argument("--per-row", metavar="OUT.npy", help="write log p of every row, nats")
+    p.add_argument("--per-row", metavar="FILE", help="log p of every row, nats, as .npy, or as .csv with row numbers")
     p.add_argument("--baselines", action="store_true", help="also score independent Bernoullis and a mixture")
     add.computing(p)
 

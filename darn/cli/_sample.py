@@ -14,6 +14,7 @@ from darn.cli._base import (
     add_unseen,
     check_different,
     check_seed,
+    counted,
     say,
     sharing,
     use_device,
@@ -23,9 +24,19 @@ from darn.errors import DarnError
 
 
 def sample(args) -> None:
-    from darn.data import ARCHIVES, PICTURES, TABLES, check_output, open_archive, open_table, open_visible, open_words
+    from darn.data import (
+        ARCHIVES,
+        PICTURES,
+        TABLES,
+        check_output,
+        open_archive,
+        open_parquet,
+        open_table,
+        open_visible,
+        open_words,
+    )
 
-    check_output(args.out, PICTURES, args.model)
+    check_output(args.out, (*PICTURES, "parquet"), args.model)
     check_output(args.log_joint, TABLES, args.model)
     check_output(args.hidden, ARCHIVES, args.model)
     check_different(args.out, args.log_joint, args.hidden)
@@ -64,7 +75,11 @@ def sample(args) -> None:
     count = stop - start
     contexts = label_contexts(run, args.label)
     layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
-    words = run.schema is not None and ending == "csv"
+    words = run.schema is not None and ending in ("csv", "parquet")
+    if ending == "parquet" and args.shard:
+        raise DarnError("shards of a Parquet file cannot be joined: use --out FILE.csv")
+    if ending == "parquet" and not words:
+        raise DarnError(f"{args.out}: only rows of a table can be Parquet; this model is over bits: use .npy or .csv")
     more = {} if args.sparse else {"log_joint": bool(args.log_joint)}
     draw: Any = sparse.sample_parts if args.sparse else sampling.sample_parts
 
@@ -118,7 +133,9 @@ def sample(args) -> None:
 
         if words:
             names, texts = synthetic.table(run, rows(), seed=args.seed, within=within, first=start)
-            write: Any = stack.enter_context(open_words(out, names))
+            columns = run.schema.columns if run.schema is not None else ()
+            typed = open_parquet(out, columns, names[len(columns) :]) if out and ending == "parquet" else None
+            write: Any = stack.enter_context(typed or open_words(out, names))
         else:
             texts = (x for x, _ in rows())
             how = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
@@ -127,7 +144,7 @@ def sample(args) -> None:
             write(part)
     seconds = time.perf_counter() - began
     facts = {"rows": count, "seed": args.seed, "out": out}
-    lines = [] if args.csv else [f"{count:,} samples in {out}"]
+    lines = [] if args.csv else [f"{counted(count, 'sample')} in {out}"]
     if copies is not None:
         found = facts["copies"] = copies.found()
         lines += [synthetic.sentence(found)] if found else []
@@ -140,8 +157,8 @@ def sample(args) -> None:
     if args.sparse:
         each = max(args.n, 1)
         facts |= {"samples_per_s": args.n / seconds, "additions": additions / each, "active": active / each}
-        counted = f"{additions / each:,.0f} weight additions and {active / each:.1f} active hidden units per sample"
-        lines.append(f"{args.n / seconds:,.0f} samples/s; {counted}")
+        each_row = f"{additions / each:,.0f} weight additions and {active / each:.1f} active hidden units per sample"
+        lines.append(f"{args.n / seconds:,.0f} samples/s; {each_row}")
     if args.csv:  # standard output has the rows, and nothing else
         print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
     else:
@@ -187,7 +204,7 @@ def encode(args) -> None:
     facts = {"rows": rows.rows, "layers": list(run.model.n_h), "out": args.out}
     use = codes.measure(run.model, *next(recut(rows.parts(), codes.ROWS)))
     facts["idle"] = use is not None and use.idle
-    say(args, facts, f"{rows.rows:,} codes of {sum(run.model.n_h)} units in {args.out}")
+    say(args, facts, f"{counted(rows.rows, 'code')} of {counted(sum(run.model.n_h), 'unit')} in {args.out}")
     if use is not None and use.idle:
         print(f"darn: {use.warning}", file=sys.stderr)
 
@@ -205,7 +222,7 @@ def register(add: Commands) -> None:
     p.add_argument("--seed", type=int, default=0, help="the same seed, the same rows")
     add_given(p)
     where = p.add_mutually_exclusive_group(required=True)
-    where.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy or FILE.csv")
+    where.add_argument("--out", metavar="FILE", help="FILE.csv, FILE.npy or FILE.png; of a table also FILE.parquet")
     where.add_argument("--csv", action="store_true", help="the rows as a table on standard output")
     p.add_argument("--log-joint", metavar="OUT.npy", help="write log p(x, h) of every sample, nats")
     p.add_argument("--hidden", metavar="OUT.npz", help="write the hidden layers h1, h2, ...")

@@ -55,7 +55,8 @@ def data_sets(args) -> None:
     parts = {k: getattr(splits, k) for k in ("train", "valid", "test")}
     facts = {
         "name": splits.name,
-        "columns": splits.train.n,
+        "columns": splits.train.n if splits.schema is None else len(splits.schema.columns),
+        "units": splits.train.n,
         "rows": {k: len(v) for k, v in parts.items()},
         "mean": {k: round(float(v.mean().mean()), 4) for k, v in parts.items()},
         "binarize": splits.binarize,

@@ -14,6 +14,7 @@ from darn.data._conditions import parse_tests as parse_tests
 from darn.data._conditions import parts_of as parts_of
 from darn.data._conditions import possible as possible
 from darn.data._frame import Form as Form
+from darn.data._frame import open_parquet as open_parquet
 from darn.data._frame import read_frame as read_frame
 from darn.data._frame import usual_tag as usual_tag
 from darn.data._infer import infer as infer
@@ -59,6 +60,7 @@ from darn.data._write import PICTURES as PICTURES
 from darn.data._write import TABLES as TABLES
 from darn.data._write import check_output as check_output
 from darn.data._write import open_archive as open_archive
+from darn.data._write import open_scores as open_scores
 from darn.data._write import open_table as open_table
 from darn.data._write import open_visible as open_visible
 from darn.data._write import open_words as open_words

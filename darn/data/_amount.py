@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from darn.data._number import is_number
 from darn.data._spelled import AbstractSpelled
 
@@ -62,6 +64,10 @@ class Amount(AbstractSpelled):
     def place(self, word):
         found = super().place(word)
         return self.number.place(word) if found is None and is_number(word) else found
+
+    def nearest(self, word):
+        near = word if is_number(word) else self.number.nearest(word)
+        return None if near is None else self.spelled(self.number.texts(self.number.steps(np.array([near], object)))[0])
 
     def means(self, part):
         return part.means()

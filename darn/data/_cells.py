@@ -17,9 +17,9 @@ import numpy as np
 
 from darn.data._column import AbstractColumn, Aside
 from darn.data._notes import MOST_BLANKS, TableNotes
-from darn.data._schema import Schema, check_unique, stripped
+from darn.data._schema import Schema, check_present, check_unique, stripped
 from darn.data._table import Table
-from darn.errors import DarnError, FormatError
+from darn.errors import FormatError
 from darn.symbols import Coder, Tables
 
 MAX_BLOCK_CELLS = 1 << 23  # rows times units and columns of a block
@@ -216,9 +216,7 @@ def cell_notes(schema: Schema, tables: Iterable[Table], names: Sequence[str], wh
         names: of its columns.
         what: it is called in messages.
     """
-    if lost := [c for c in schema.modelled if c not in set(names)]:
-        said = "no column " + ", no column ".join(map(repr, lost[:8]))
-        raise DarnError(f"{what} has {said}, which the model was trained with: add it.")
+    check_present(names, schema.modelled, what)
     check_unique(names, what)
     by_name = {c.name: c for c in schema.columns if not isinstance(c, Aside)}
     texts: dict[int, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))

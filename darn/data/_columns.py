@@ -13,7 +13,7 @@ import numpy as np
 from darn.data import _text_table
 from darn.data._check import matrix
 from darn.data._infer import infer
-from darn.data._labels import column_index
+from darn.data._labels import check_known, column_index
 from darn.data._layout import Layout
 from darn.data._number import is_number
 from darn.data._raw import WHOLE, Part, Raw, RawParts, division
@@ -163,6 +163,7 @@ def _choose(names: Sequence[str], what: str, labels, columns: Columns) -> _Chose
     dropped = listed(columns.drop, names)
     if columns.schema is not None:
         dropped = [n for n in dropped if n in names]
+    check_known(dropped, names, what, "drop")
     out = {label, weigh, *(index(n, "drop") for n in dropped)}
     kept = [i for i in range(len(names)) if i not in out]
     if not kept:
@@ -269,5 +270,8 @@ def _weights(cells: np.ndarray, name: str, what: str) -> np.ndarray:
 def _floats(words: np.ndarray, name: str, what: str) -> np.ndarray:
     bad = [w for w in words.tolist() if not is_number(w)]
     if bad:
-        raise DarnError(f"{what} has {bad[0]!r} in column {name!r}, where numbers are expected: correct it.")
+        row = words.tolist().index(bad[0]) + 1
+        raise DarnError(
+            f"{what} has {bad[0][:40]!r} in row {row:,}, column {name!r}, where numbers are expected: correct it."
+        )
     return np.array([float(w) for w in words.tolist()])

@@ -17,6 +17,7 @@ DAY = 86_400.0
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d")
 _TIMES = ("", " %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M")
 FORMATS = (*(day + time for day in _DAYS for time in _TIMES), "%H:%M:%S", "%H:%M", "%Y-%m")
+ISO = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M")
 _EPOCH = datetime(1970, 1, 1)
 _ZONE = r" ?(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)"
 _END = re.compile(rf"(.*?\d\d:\d\d(?::\d\d)?)(?:\.(\d{{1,9}}))?({_ZONE})?", re.DOTALL | re.ASCII)
@@ -50,6 +51,12 @@ class Date(AbstractSpelled):
 
     def number_of(self, word):
         return seconds(word, DateForm(self.form, self.fraction, self.zone))
+
+    def place(self, word):
+        """Of a day, too, in a column of times: its beginning."""
+        found, day = super().place(word), self.form.partition("%H")[0][:-1]
+        start = _seconds(word, day) if found is None and day else None
+        return found if start is None else self.number.place(str(start - _offset(self.zone)))
 
     def spelled(self, number):
         exact = Decimal(number) + _offset(self.zone)

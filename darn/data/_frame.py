@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -13,8 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from darn.data._column import AbstractColumn
+from darn.data._date import ISO, Date
 from darn.data._number import Number
+from darn.data._table import import_polars
 from darn.errors import InputError, InputTypeError
+from darn.files import open_output
 
 LIBRARIES = ("pandas", "polars", "arrow")
 
@@ -251,6 +255,37 @@ def _text(value: Any) -> str:
 
 def usual_tag(column: AbstractColumn) -> str:
     """What the texts of a column stand for, where no frame says it."""
-    if isinstance(column, Number) and not column.digits[1]:
-        return "int" if not column.optional else "float"
-    return "float" if isinstance(column, Number) else "text"
+    if isinstance(column, Number):
+        return "int" if not column.digits[1] and _within_64_bits(column) else "float"
+    if isinstance(column, Date) and column.form in ISO and re.fullmatch(r"Z?|[+-]\S*", column.zone):
+        return "date" if column.form == ISO[0] else "time"
+    return "text"
+
+
+def _within_64_bits(column: Number) -> bool:
+    low, high = (int(t) for t in column.texts(np.array([column.starts[0], column.ends[-1]])))
+    return max(-low, high) < 2**63
+
+
+@contextlib.contextmanager
+def open_parquet(path: str, columns: Sequence[AbstractColumn], more: Sequence[str]) -> Iterator[Callable]:
+    """Writes rows of texts as a Parquet file, typed: numbers, dates in ISO's format, texts.
+
+    Args:
+        path: the file.
+        columns: of the table.
+        more: names of further columns, of texts.
+
+    Yields:
+        The function that takes the next rows.
+    """
+    polars = import_polars(path)
+    tags = (*map(usual_tag, columns), *["text"] * len(more))
+    kinds = {"int": polars.Int64, "float": polars.Float64, "date": polars.Date, "text": polars.String}
+    zones = [getattr(c, "zone", "") for c in columns] + [""] * len(more)
+    types = [polars.Datetime("us", "UTC" if z else None) if t == "time" else kinds[t] for t, z in zip(tags, zones)]
+    form = Form("polars", (*(c.name for c in columns), *more), tags, tuple(types))
+    parts = [form.frame(np.zeros((0, len(tags)), object))]
+    with open_output(path) as f:
+        yield lambda rows: parts.append(form.frame(np.array(rows, object).reshape(-1, len(tags))))
+        polars.concat(parts).write_parquet(f)

@@ -13,7 +13,7 @@ import numpy as np
 from darn.data._amount import Amount, amount, amount_form
 from darn.data._column import ONE_HOT, AbstractColumn, Aside, Category, fitting_code
 from darn.data._date import Date, date_format, seconds
-from darn.data._labels import column_index, numbers_first, plain
+from darn.data._labels import check_known, column_index, numbers_first, plain
 from darn.data._limits import check_names
 from darn.data._number import Number, fit_number, is_number, lattice
 from darn.data._schema import Schema, stripped
@@ -59,6 +59,8 @@ def infer(
     """
     check_names(names, what)
     index = lambda name, option: column_index(name, tuple(names), len(names), what, option=option)  # noqa: E731
+    check_known(list(kinds or {}), names, what, "column")
+    check_known(list(categorical or ()), names, what, "categorical")
     asked = {} if categorical is None else dict.fromkeys(range(len(names)), "bit")
     asked |= {index(w, "categorical"): "category" for w in categorical or ()}
     for name, kind in (kinds or {}).items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -34,6 +36,18 @@ def column_index(labels, columns, width: int, what: str, option: str = "labels")
     if width < 2:
         raise DarnError(f"{what} has only one column: nothing is left if it is used as the label.")
     return int(labels) % width
+
+
+def check_known(names: Sequence[str], columns: Sequence[str], what: str, option: str) -> None:
+    """Refuses names that are no columns, all at once; numbers of columns are left to `column_index`."""
+    unknown = [n for n in names if n not in columns and not re.fullmatch(r"-?\d+", n)]
+    if unknown:
+        near = {n: difflib.get_close_matches(n, columns, n=1) for n in unknown[:8]}
+        said = ", ".join(repr(n[:40]) + (f" (did you mean {w[0]!r}?)" if w else "") for n, w in near.items())
+        known = f"{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"
+        raise DarnError(
+            f"{what} has no column named {said} (its columns are {known}): give {option} as column names or numbers."
+        )
 
 
 def take_column(raw: Raw, labels) -> Raw:

@@ -139,10 +139,7 @@ class Schema:
             The bits, which of them are unknown, and the log density of the numbers within their cells.
         """
         at = {name: i for i, name in enumerate(names)}  # a table may have many columns
-        lost = [c for c in self.modelled if c not in at]
-        if lost:
-            said = "no column " + ", no column ".join(map(repr, lost[:8]))
-            raise DarnError(f"{what} has {said}, which the model was trained with: add it.")
+        check_present(names, self.modelled, what)
         check_unique(names, what)
         parts, strange = [], {}
         for c in self.columns:
@@ -252,8 +249,23 @@ def _refusal(what: str, strange: dict[str, list[str]], unseen: str) -> str:
 
     listed = [said(name, words) for name, words in strange.items()]
     more = f"; and in {len(listed) - 8} more columns" if len(listed) > 8 else ""
-    advice = " (unseen = 'missing' or 'nearest' would take them for that)" if unseen == "error" else ""
+    advice = {
+        "error": " (unseen = 'missing' or 'nearest' would take them for that)",
+        "missing": " (no training row had a missing value there, so they cannot count as missing)",
+        "nearest": " (nothing is near to them)",
+    }[unseen]
     return f"{what} has values that did not occur in the training data: {'; '.join(listed[:8])}{more}{advice}."
+
+
+def check_present(names: Sequence[str], wanted: Sequence[str], what: str) -> None:
+    """Refuses a table that lacks columns of the model."""
+    known = set(names)
+    if lost := [n for n in wanted if n not in known]:
+        said = ", ".join(repr(n[:40]) for n in lost[:8]) + f" and {len(lost) - 8} more" * (len(lost) > 8)
+        raise DarnError(
+            f"{what} has no column {said}, which the model was trained with: add {'it' if len(lost) == 1 else 'them'}, "
+            "with empty cells where the values are not known."
+        )
 
 
 def check_unique(names: Sequence[str], what: str) -> None:

@@ -166,11 +166,11 @@ def read_table(path: str | Path, *, delimiter: str | None = None, split: str | N
     return table.take(raw.parts[split].X[:, 0])
 
 
-def _polars(what: str):
+def import_polars(what: str):
     try:
         import polars
     except ImportError:
-        raise DarnError(f"{what}: reading Parquet needs polars: install it with `pip install polars`.") from None
+        raise DarnError(f"{what}: a Parquet file needs polars: install it with `pip install polars`.") from None
     return polars
 
 
@@ -181,13 +181,13 @@ def _reading(what: str):
             yield
     except DarnError:
         raise
-    except (Exception, _polars(what).exceptions.PanicException) as e:  # a panic of polars is no Exception
+    except (Exception, import_polars(what).exceptions.PanicException) as e:  # a panic of polars is no Exception
         raise DarnError(f"{what} is not a readable Parquet file: {' '.join(str(e).split())[:120]}.") from None
 
 
 def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callable[[], Iterator[Any]]]:
     """Column names and number of rows of a Parquet file, and a function that reads them as consecutive frames."""
-    polars = _polars(what)
+    polars = import_polars(what)
     with open_input(path) as f, _reading(what):
         packed = os.fstat(f.fileno()).st_size
         with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -209,7 +209,7 @@ def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callabl
 
 
 def _parquet(data: bytes, what: str) -> Table:
-    polars = _polars(what)
+    polars = import_polars(what)
     with _reading(what):
         check_pages(data, len(data), what)
         names, _ = _checked(polars, polars.scan_parquet(io.BytesIO(data)), len(data), what)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
 import shutil
 import sys
 import tempfile
@@ -81,6 +82,27 @@ def _npy(f, rows: int) -> Write:
         f.write(np.ascontiguousarray(part).data)
 
     return write
+
+
+@contextlib.contextmanager
+def open_scores(path: str, rows: int, every: int) -> Iterator[Write]:
+    """Writes a number of each row: as .npy, or as .csv with the number of the row, counted from 1.
+
+    Args:
+        path: the file.
+        rows: that are scored, every k-th of the input's.
+        every: this k.
+
+    Yields:
+        The function that takes the numbers, part by part.
+    """
+    if path.lower().endswith("npy"):
+        with open_table(path, rows, []) as write:
+            yield write
+        return
+    place = itertools.count(1, every)
+    with open_words(path, ["row", "log_p"]) as words:
+        yield lambda part: words([[next(place), f"{v:.7g}"] for v in part.tolist()])
 
 
 @contextlib.contextmanager

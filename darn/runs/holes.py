@@ -229,8 +229,6 @@ def _of_table(run: Run, table: Table, path: str, unseen: str) -> Holes:
         x = _bits(table.cells, gone, run.model.n_x, path)
         return Holes(x, gone, table=table, cells=gone)
     schema = run.schema
-    if lost := [n for n in schema.modelled if n not in table.names]:
-        raise DarnError(f"{path} has no column {', '.join(map(repr, lost))}: leave cells empty where they are unknown")
     found = schema.encode(table.names, table.cells, path, unseen=unseen, holes=True)
     modelled = np.isin(table.names, schema.modelled)  # other columns are copied, with their missing values
     return Holes(found.bits.astype(np.float32), found.unknown, None, table, gone & modelled)

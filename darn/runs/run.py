@@ -155,7 +155,8 @@ class Run:
             raise DarnError(f"there is no split {split!r}: choose train, valid or test")
         rows = getattr(self._all_data, split)
         if rows.n != self.model.n_x:
-            raise DarnError(f"{options.source} has {rows.n} columns, but the model has {self.model.n_x}")
+            what = "columns" if self.schema is None else "units"
+            raise DarnError(f"{options.source} has {rows.n} {what}, but the model has {self.model.n_x}")
         return rows
 
     def how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Random tables through every command: train, sample, complete, compress, decompress, eval.
+"""Random tables through every command: data, train, sample, complete, eval, compress, decompress, query, encode,
+evaluate-synthetic, report; the same from Parquet, and as frames through `TableDARN`.
 
 Known cells come back character for character and compressed files byte for byte, or a command refuses in one sentence
 and leaves nothing behind.
@@ -7,14 +8,19 @@ and leaves nothing behind.
 import contextlib
 import csv
 import io
+import json
 import math
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
 
+from darn import TableDARN
 from darn.cli import main
 from darn.data import read_table
+from darn.errors import DarnError
 from fuzz.drive import SilentChange
 from fuzz.mutate import Rng
 
@@ -69,6 +75,10 @@ def _dates(rng: Rng, n: int) -> list[str]:
     return [day.item().strftime(form) for day in days]
 
 
+def _moments(rng: Rng, n: int, unit: str) -> np.ndarray:
+    return np.datetime64("1969-12-30T00:00:00", unit) + rng.integers(0, 10**10, n)
+
+
 def _numbers(rng: Rng, n: int) -> list[str]:
     before, after = pick(rng, ["", "0", "+", "-", " "], n), pick(rng, ["", ".0", "e0", " "], n)
     return [f"{a}{v}{b}" for a, v, b in zip(before, rng.integers(0, 99, n), after)]
@@ -96,6 +106,18 @@ COLUMNS = {
     "dates": _dates,
     "times": lambda rng, n: [f"{v // 60 % 24:02}:{v % 60:02}" for v in rng.integers(0, 1440, n)],
     "odd dates": lambda rng, n: pick(rng, ["2014-02-30", "2014-1-1", "2014-01-01", "0001-01-01", "9999-12-31"], n),
+    "zones": lambda rng, n: [
+        f"{moment}{zone}" for moment, zone in zip(_moments(rng, n, "s"), pick(rng, ["Z", "+01:00", "-0530"], n))
+    ],
+    "milliseconds": lambda rng, n: [f"{m}Z".replace("T", " ") for m in _moments(rng, n, "ms")],
+    "percent": lambda rng, n: [f"{v:.1f}%" for v in rng.normal(0, 30, n)],
+    "dollars": lambda rng, n: [f"${v:,.2f}" for v in rng.lognormal(6, 3, n)],
+    "decimal commas": lambda rng, n: [f"{v:.3f}".replace(".", ",") for v in rng.normal(0, 3, n)],
+    "grouped": lambda rng, n: [f"{v:,}".replace(",", " ") for v in rng.integers(-(10**7), 10**7, n)],
+    "beyond 2^53": lambda rng, n: [str(2**60 + int(v)) for v in rng.integers(0, 10**6, n)],
+    "yes and no": lambda rng, n: pick(rng, ["Yes", "no", "NO"][: int(rng.integers(2, 4))], n),
+    "long": lambda rng, n: ["x" * (200_000 if rng.random() < 0.02 else 3) + str(v) for v in rng.integers(9, size=n)],
+    "NUL": lambda rng, n: pick(rng, ["a", "b\tc", "d\u2028e", "\x1b[31m"], n),
     "row numbers": lambda rng, n: [str(i + 1) for i in range(n)],
     "ids": lambda rng, n: [f"{v:032x}" for v in rng.integers(1 << 62, size=n)],
 }
@@ -130,6 +152,7 @@ class Tables:
 
     def __init__(self, folder: Path):
         self.refusals: list[str] = []
+        self.said = ""  # on standard output, by the last command
 
     def __call__(self, rng: Rng, folder: Path) -> str:
         home = folder / "home"
@@ -140,6 +163,7 @@ class Tables:
         way["quoting"] = [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC][int(rng.integers(3))]
         given, run = home / "t.csv", home / "run"
         write(rng, given, names, rows, way)
+        self.run(home, home / "none", "data", given, "--categorical", "auto")
         how = ["--delimiter", "tab" if way["delimiter"] == "\t" else way["delimiter"]]
         deep = ["--n_h", "4" if rng.random() < 0.2 else ""]
         quick = ["--tiny", "--epochs", "1", "--quiet", *deep]
@@ -149,6 +173,12 @@ class Tables:
         self.completed(rng, home, run, names, rows, way, how)
         self.scored(home, run, given, way)
         self.compressed(home, run, given, how)
+        self.asked(rng, home, run, names, rows)
+        self.run(home, home / "codes.npy", "encode", run, given, *how, "--out", home / "codes.npy")
+        self.framed(rng, home, run, way)
+        self.from_parquet(rng, home, run, names, rows)
+        if rng.random() < 0.2:
+            self.judged(home, run, given)
         other = home / "other.csv"
         some = changed(rng, rows, [*WORDS, "7", "-1e9", "0.125", "2031-01-01"], 0.3)
         write(rng, other, names, some[: 1 if rng.random() < 0.3 else None], way)
@@ -157,9 +187,10 @@ class Tables:
 
     def run(self, home: Path, out: Path, *argv) -> bool:
         """Whether a command has done its work; if not, it has said why in one sentence and left nothing."""
-        before, err = self.files(home), io.StringIO()
-        with contextlib.redirect_stderr(err):
+        before, err, out_text = self.files(home), io.StringIO(), io.StringIO()
+        with contextlib.redirect_stderr(err), contextlib.redirect_stdout(out_text):
             status = main([str(a) for a in argv])
+        self.said = out_text.getvalue()
         assert status in (0, 2), f"{argv[0]} ended with {status}"
         beside = self.files(home) - before - {out}
         if beside := {p for p in beside if out not in p.parents}:
@@ -191,10 +222,7 @@ class Tables:
             return
         found = read_table(out, delimiter=way["delimiter"])
         seen = read_table(holed, delimiter=way["delimiter"])
-        if len(found) != len(seen) or any(
-            a != b for a, b in zip(seen.cells.ravel(), found.cells.ravel()) if a.strip().lower() not in MISSING
-        ):
-            raise SilentChange("complete changed a cell that was given")
+        self.compared(seen.cells, found.cells, "complete")
 
     def scored(self, home: Path, run: Path, given: Path, way) -> None:
         out = home / "scores.csv"
@@ -211,3 +239,58 @@ class Tables:
             raise SilentChange("a compressed table came back as another")
         packed.unlink()
         back.unlink()
+
+    def asked(self, rng: Rng, home: Path, run: Path, names, rows) -> None:
+        quoted = lambda text: '"' + text.strip().replace('"', '""') + '"'  # noqa: E731
+        j, k = (int(v) for v in rng.integers(len(names), size=2))
+        row = rows[int(rng.integers(len(rows)))]
+        given = f"{quoted(names[k])}={quoted(row[k])}"
+        questions = [f"P({quoted(names[j])})", f"P({quoted(names[j])}={quoted(row[j])} | {given})"]
+        for question in [*questions, f"E({quoted(names[j])})"]:
+            if self.run(home, home / "none", "query", run, question, "--samples", 500, "--json"):
+                told = json.loads(self.said)
+                result = told["result"]
+                if told["kind"] == "probability" and not 0 <= result["value"] <= 1:
+                    raise SilentChange(f"a probability of {result['value']}")
+
+    def framed(self, rng: Rng, home: Path, run: Path, way) -> None:
+        """The table with holes as a frame of texts, with an index where there is one."""
+        seen = read_table(home / "holed.csv", delimiter=way["delimiter"])
+        model = TableDARN.load(run).set_params(n_samples=10)
+        make = pd.DataFrame if rng.random() < 0.5 else pl.DataFrame
+        frame = make({name: seen.cells[:, j].tolist() for j, name in enumerate(seen.names)})
+        try:
+            filled = model.complete(frame, random_state=0)
+        except DarnError as e:
+            self.refusals.append(f"TableDARN: {e}")
+        else:
+            self.compared(
+                seen.cells, np.array([filled[n].to_numpy() for n in seen.names], object).T, "TableDARN.complete"
+            )
+        assert list(model.sample(5, random_state=0).columns) == list(seen.names)
+
+    def compared(self, before: np.ndarray, after: np.ndarray, what: str) -> None:
+        same = [a == b for a, b in zip(before.ravel(), after.ravel()) if a.strip().lower() not in MISSING]
+        if before.shape != after.shape or not all(same):
+            raise SilentChange(f"{what} changed a cell that was given")
+
+    def from_parquet(self, rng: Rng, home: Path, run: Path, names, rows) -> None:
+        """The same rows, some cells being null."""
+        given, out = home / "t.parquet", home / "from.csv"
+        cells = [[None if rng.random() < 0.1 else cell for cell in row] for row in rows]
+        columns = {n.strip(): pl.Series([row[j] for row in cells], dtype=pl.String) for j, n in enumerate(names)}
+        pl.DataFrame(columns).write_parquet(given)
+        if self.run(home, out, "complete", run, given, "--out", out):
+            self.compared(read_table(given).cells, read_table(out, delimiter=",").cells, "complete, from Parquet,")
+            out.unlink()
+        packed, back = home / "t.drn", home / "back.csv"
+        assert self.run(home, packed, "compress", run, given, packed, "--quiet"), self.refusals[-1]
+        assert self.run(home, back, "decompress", run, packed, back, "--quiet"), self.refusals[-1]
+        if read_table(back, delimiter=",").cells.tolist() != read_table(given).cells.tolist():
+            raise SilentChange("a compressed Parquet table came back as another")
+        packed.unlink()
+        back.unlink()
+
+    def judged(self, home: Path, run: Path, given: Path) -> None:
+        self.run(home, home / "none", "evaluate-synthetic", given, home / "new.csv", "--rows", 100)
+        self.run(home, home / "page.html", "report", run, "--out", home / "page.html")
