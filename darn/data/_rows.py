@@ -173,7 +173,7 @@ def _ones(values: np.ndarray) -> np.ndarray:
     """How many rows of packed bits have a 1 in each column: three rows at a time become their sum and their carry."""
     total, level, planes = np.zeros(8 * values.shape[1], np.int64), 0, [values]
     while level < len(planes):
-        rows, carries = planes[level], []
+        rows, carries = np.asarray(planes[level], np.uint8), []
         while len(rows) > 2:
             k = len(rows) // 3
             a, b, c = rows[:k], rows[k : 2 * k], rows[2 * k : 3 * k]
