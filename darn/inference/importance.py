@@ -150,8 +150,11 @@ def importance_parts(
     floats = 1 << (21 if jax.default_backend() == "cpu" else 27)
     # Many samples of a row share what depends only on the row, such as the running sums of a large NADE. Atari frames
     # are too large for that, and small models fill the cache with many rows.
-    shared = floats // (DRAWS * model.row_floats)
-    size = rows_within(model.row_floats, n, min(rows_at_once or 100, shared if 1 <= shared < 8 else n))
+    shared = floats // 8 < DRAWS * model.row_floats <= floats
+    floats *= 2 if shared else 1
+    size = rows_within(
+        model.row_floats, n, min(rows_at_once or 100, floats // (DRAWS * model.row_floats) if shared else n)
+    )
     # A chunk ends at each of the marks, of which the last but one is a tenth of the samples.
     fits, tenth = max(floats // (model.row_floats * size), 1), max(n_samples // 10, min(n_samples, 8))
     chunk = -(-tenth // -(-tenth // fits))
