@@ -57,7 +57,7 @@ def join(paths: list[Path]) -> dict:
         for row in made.pop("rows"):
             if row["set"] in rows:
                 raise ValueError(f"{row['set']} is in two of the records")
-            rows[row["set"]] = row | {"made": made}
+            rows[row["set"]] = {"made": made} | row  # one that has been joined before keeps its own
     return {"rows": [rows[name] for name in sorted(rows)]}
 
 

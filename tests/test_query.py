@@ -15,6 +15,7 @@ from darn import DarnError, TableDARN
 from darn.cli import main
 from darn.config import Architecture
 from darn.data import Layout, Schema, Table, infer, parse_question, parse_tests, parts_of
+from darn.data._draws import RowDraws
 from darn.data._number import fit_number
 from darn.data._part import Test
 from darn.inference import conditional as conditional_of
@@ -209,7 +210,7 @@ def test_a_part_of_a_cell_is_that_part_of_its_density(name):
         if not len(cells):
             continue
         cell = int(cells[np.argmax(mass[cells])])
-        drawn = part.steps(np.full(3000, cell), np.random.RandomState(0))
+        drawn = part.steps(np.full(3000, cell), RowDraws(0, 0, np.arange(3000)))
         mine = p * passes * (owner == cell)
         assert (mine[(drawn - lo).astype(int)] > 0).all()
         if mine.max() < 0.99 * mine.sum():
