@@ -4,20 +4,24 @@ python -m benchmarks.packs --gb 1 8 --stop 120
 """
 
 import argparse
+import itertools
 import json
 import shutil
 import statistics
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 from benchmarks.measure import ROOT, device_name, environment
 from benchmarks.memory import MODEL, PART, measure
+from darn.model_file import save_model
 
 COMMANDS = ("pack", "train", "eval", "compress")
-RATE = {"rows": 200_000, "steps": 2_000, "repeats": 7}
+RATE = {"rows": 1_000_000, "steps": 1_000, "repeats": 7}
 
 
 def write(path: Path, rows: int) -> None:
@@ -33,28 +37,46 @@ def write(path: Path, rows: int) -> None:
                 f.write(x[: min(PART, rows - start)].tobytes())
 
 
-def peaks(gb: float, folder: Path, only: list[str], stop: float) -> list[dict]:
+def grow(packed: Path, gb: float) -> int:
+    """Repeats the parts of a set up to so many gigabytes, which is faster than packing them; returns its rows."""
+    from darn.data._pack import MANIFEST, Pack, part_name
+
+    about = Pack(packed).about
+    parts = list(about.parts)
+    for i in itertools.count(len(parts)):
+        if sum(part.rows for part in parts) * about.record.itemsize >= gb * 1e9:
+            break
+        shutil.copy(packed / part_name(i % len(about.parts)), packed / part_name(i))
+        parts.append(about.parts[i % len(about.parts)])
+    (packed / MANIFEST).write_text(replace(about, parts=tuple(parts)).to_text())
+    return sum(part.rows for part in parts)
+
+
+def peaks(gb: float, base: float, folder: Path, only: list[str], stop: float) -> list[dict]:
     """Peak memory of each command on a set of so many gigabytes; those that take longer are stopped by Ctrl-C."""
-    rows = int(gb * 1e9 / (MODEL.n_x / 8))
-    file, packed, run = folder / "x.npz", folder / "packed", folder / "run"
+    rows = int(min(base, gb) * 1e9 / (MODEL.n_x / 8))
+    file, packed, run, model = (folder / name for name in ("x.npz", "packed", "run", "model.safetensors"))
     write(file, rows)
+    save_model(model, MODEL.random(0))
     small = ["--n_h", str(MODEL.n_h), "--n_d", str(MODEL.n_d), "--visible", MODEL.visible, "--quiet"]
     train = ["train", str(packed), "--epochs", "1", "--batch", "100", *small, "--out", str(run)]
     words = {
         "pack": ["data", "pack", str(file), "--out", str(packed)],
         "train": train,
-        "eval": ["eval", str(run), str(packed)],
-        "compress": ["compress", str(run), str(packed), str(folder / "x.drn"), "--quiet"],
+        "eval": ["eval", str(model), str(packed)],
+        "compress": ["compress", str(model), str(packed), str(folder / "x.drn"), "--quiet"],
     }
     found = []
     for name in COMMANDS:
         if name not in only and name != "pack":
             continue
-        one = {"command": name, "gb": gb, "rows": rows, **measure(words[name], None if name == "pack" else stop)}
+        size = {"gb": min(base, gb) if name == "pack" else gb, "rows": rows}
+        one = {"command": name, **size, **measure(words[name], None if name == "pack" else stop)}
         print(json.dumps(one), flush=True)
         found.append(one)
         if name == "pack":
             file.unlink()
+            rows = grow(packed, gb)
     for path in (packed, run):
         shutil.rmtree(path, ignore_errors=True)
     (folder / "x.drn").unlink(missing_ok=True)
@@ -71,9 +93,10 @@ def rates(folder: Path, rows: int, steps: int, repeats: int) -> dict:
     write(folder / "x.npz", rows)
     data.pack_files([folder / "x.npz"], folder / "packed")
     (folder / "x.npz").unlink()
-    whole = data.load(folder / "packed")
-    _pack_rows.HELD = 0
-    streamed = data.load(folder / "packed")
+    with mock.patch.object(_pack_rows, "HELD", 1 << 40):
+        whole = data.load(folder / "packed")
+    with mock.patch.object(_pack_rows, "HELD", 0):
+        streamed = data.load(folder / "packed")
     valid = on_devices(whole.valid.take(slice(0, 1000)))
     config = Training(epochs=10**6, batch=100, lr=1e-3, validate_every=10**6)
     ways = {"memory": on_devices(whole.train), "packed": on_devices(streamed.train)}
@@ -104,9 +127,13 @@ def rates(folder: Path, rows: int, steps: int, repeats: int) -> dict:
 def main(argv: list[str] | None = None) -> dict:
     parser = argparse.ArgumentParser("python -m benchmarks.packs", description=__doc__)
     parser.add_argument("--gb", type=float, nargs="*", default=[1, 8], help="sizes of the sets, packed")
+    parser.add_argument(
+        "--base", type=float, default=1, help="gigabytes that are packed; their parts are then repeated"
+    )
     parser.add_argument("--only", nargs="+", choices=(*COMMANDS, "rate"), default=[*COMMANDS, "rate"])
     parser.add_argument("--stop", type=float, help="after so many seconds, a command is stopped by Ctrl-C")
     parser.add_argument("--rate-rows", type=int, default=RATE["rows"])
+    parser.add_argument("--rate-steps", type=int, default=RATE["steps"], help="at least, each time")
     parser.add_argument("--folder", type=Path, default=Path("runs/packs"), help="for the sets, which are removed")
     parser.add_argument("--out", type=Path, help="where the JSON goes; default: results/bench/<device>-packs.json")
     args = parser.parse_args(argv)
@@ -116,11 +143,11 @@ def main(argv: list[str] | None = None) -> dict:
     record |= {"stopped_after_seconds": args.stop, "memory": []}
     out.parent.mkdir(parents=True, exist_ok=True)
     if "rate" in args.only:
-        record["rate"] = rates(args.folder, args.rate_rows, RATE["steps"], RATE["repeats"])
+        record["rate"] = rates(args.folder, args.rate_rows, args.rate_steps, RATE["repeats"])
         print(json.dumps({k: v for k, v in record["rate"].items() if k != "repeats"}), flush=True)
         out.write_text(json.dumps(record, indent=1) + "\n")
     for gb in args.gb if set(args.only) & set(COMMANDS) else ():
-        record["memory"] += peaks(gb, args.folder, args.only, args.stop)
+        record["memory"] += peaks(gb, args.base, args.folder, args.only, args.stop)
         out.write_text(json.dumps(record, indent=1) + "\n")
     return record
 

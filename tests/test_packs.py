@@ -226,6 +226,8 @@ DAMAGE = {
     "names for other columns": lambda d: forged(d, columns=["x"]),
     "another shape": lambda d: forged(d, shape=[3, 3]),
     "a table of nothing": lambda d: forged(d, table={"columns": []}),
+    "a table of a number": lambda d: forged(d, table=7),
+    "a long format": lambda d: forged(d, format="x" * 10**5),
     "an unknown field": lambda d: forged(d, more=1),
     "text for a number": lambda d: forged(d, n="21"),
     "weights that are not there": lambda d: forged(d, weighted=True),
@@ -259,6 +261,7 @@ def test_damaged_sets_are_refused_in_a_sentence(name, trained, tmp_path, capsys,
         said = capsys.readouterr().err.strip()
         assert said.startswith("darn: ")
         assert "\n" not in said
+        assert len(said) < 1000
         assert not (tmp_path / "run").exists()
         assert not (tmp_path / "o.npy").exists()
 

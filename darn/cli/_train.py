@@ -106,7 +106,7 @@ def _train(args) -> int:
     fit = folder.train(recipe, out, splits=splits, candidates=choices, resume=args.resume, progress=not args.quiet)
     if _together.is_other():
         return 130 if fit.interrupted else 0
-    if not fit.epochs:
+    if not fit.steps:
         print("darn: interrupted while choosing a model; rerun with --resume to continue", file=sys.stderr)
         return 130
     rows = splits.valid.take(slice(code.ROWS))

@@ -24,7 +24,7 @@ from darn.data._rows import Rows
 from darn.data._schema import Schema
 from darn.errors import DarnError, FormatError
 from darn.files import open_input, read_bytes
-from darn.jsonable import FieldError, decode, parse
+from darn.jsonable import FieldError, decode, parse, shown
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "darn-pack", 1
@@ -60,12 +60,12 @@ class Manifest:
     shape: tuple[int, int] | None = None  # of a row as an image
     columns: tuple[str, ...] | None = None  # names
     classes: tuple[str, ...] | None = None  # what the labels stand for
-    table: Any = None  # how a table's columns became units, as `Schema.to_json` has it
+    table: list[Any] | None = None  # how a table's columns became units, as `Schema.to_json` has it
     parts: tuple[PartInfo, ...] = field(default=(), repr=False)
 
     def __post_init__(self):
         if (self.format, self.version) != (FORMAT, VERSION):
-            raise FieldError(f"its format is {self.format!r} {self.version}, not {FORMAT!r} {VERSION}", "format")
+            raise FieldError(f"its format is {shown(self.format)} {self.version}, not {FORMAT} {VERSION}", "format")
         if not 1 <= self.n <= MAX_RECORD or not 0 <= self.n_context <= MAX_RECORD:
             raise FieldError("its numbers of columns are not possible", "n")
         if self.record.itemsize > MAX_RECORD:

@@ -158,12 +158,32 @@ def in_steps(rows: Any, step: int) -> Iterator[Rows]:
 
 def mean_of(rows: Any, weights: np.ndarray | None, pieces: Iterator[Rows] | None = None) -> np.ndarray:
     """The weighted mean of each column, in bounded memory; without weights, the rows may come in any pieces."""
-    weights = np.ones(len(rows)) if weights is None else np.asarray(weights, np.float64)
     total, start = np.zeros(rows.n), 0
     for part in pieces or in_steps(rows, max((1 << 25) // rows.n, 1)):
-        total += weights[start : start + len(part)] @ part.unpack()
+        if weights is not None:
+            total += np.asarray(weights[start : start + len(part)], np.float64) @ part.unpack()
+        else:
+            total += part.unpack().sum(axis=0, dtype=np.float64) if rows.grey else _ones(part.values)[: rows.n]
         start += len(part)
-    return total / max(weights.sum(), 1e-300)
+    whole = len(rows) if weights is None else np.asarray(weights, np.float64).sum()
+    return total / max(whole, 1e-300)
+
+
+def _ones(values: np.ndarray) -> np.ndarray:
+    """How many rows of packed bits have a 1 in each column: three rows at a time become their sum and their carry."""
+    total, level, planes = np.zeros(8 * values.shape[1], np.int64), 0, [values]
+    while level < len(planes):
+        rows, carries = np.asarray(planes[level], np.uint8), []
+        while len(rows) > 2:
+            k = len(rows) // 3
+            a, b, c = rows[:k], rows[k : 2 * k], rows[2 * k : 3 * k]
+            odd = a ^ b
+            carries.append(a & b | c & odd)
+            rows = np.concatenate([odd ^ c, rows[3 * k :]])
+        total += np.unpackbits(rows, axis=1).sum(axis=0, dtype=np.int64) << level
+        planes += [np.concatenate(carries)] if carries else []
+        level += 1
+    return total
 
 
 def pack(X: np.ndarray) -> np.ndarray:

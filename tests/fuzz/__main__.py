@@ -29,11 +29,13 @@ def targets(args):
     from fuzz.folders import Folders
     from fuzz.kills import AIMED, WAYS, Kills
     from fuzz.models import Models
+    from fuzz.packs import Packs
     from fuzz.tables import Tables
 
     yield "models", args.models, Models
     yield "drn", args.drn, Compressed
     yield "folders", args.folders, Folders
+    yield "packs", args.packs, Packs
     for ending in readers.FILES:
         yield f"reader {ending}", args.readers, lambda _, ending=ending: readers.Reader(ending)
     for way in WAYS:
@@ -62,6 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--models", type=int, default=2500, help="model files")
     parser.add_argument("--drn", type=int, default=2500, help="compressed files")
     parser.add_argument("--folders", type=int, default=2500, help="run folders")
+    parser.add_argument("--packs", type=int, default=2500, help="packed sets")
     parser.add_argument("--readers", type=int, default=300, help="files of each type that is read")
     parser.add_argument(
         "--kills", type=int, default=50, help="kills at each kind of write; three times as many at any moment"

@@ -6,9 +6,16 @@ from fuzz import drive, readers
 from fuzz.compressed import Compressed
 from fuzz.folders import Folders
 from fuzz.models import Models
+from fuzz.packs import Packs
 from fuzz.tables import Tables
 
-TARGETS = {"models": (Models, 20), "drn": (Compressed, 10), "folders": (Folders, 4), "bombs": (readers.Bombs, 0)}
+TARGETS = {
+    "models": (Models, 20),
+    "drn": (Compressed, 10),
+    "folders": (Folders, 4),
+    "packs": (Packs, 60),
+    "bombs": (readers.Bombs, 0),
+}
 
 TRAINED = 0  # the first seed of tables of which some can be modelled
 
