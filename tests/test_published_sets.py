@@ -6,15 +6,16 @@ import hashlib
 import http.server
 import os
 import threading
+import time
 
 import numpy as np
-import pooch
 import pytest
 from test_data import BITS, MODES, RNG, refused, splits
 
 from darn import data
 from darn.data import _download, _store
 from darn.data._upstream import KNOWN, File
+from darn.files import _retrieve, retrieve
 
 HERE = os.environ.get("DARN_DATA")
 NET = "https://example.org/"
@@ -155,17 +156,11 @@ def source_files(name):
 def internet(tmp_path, monkeypatch):
     """Puts files behind addresses, points a set's table at them, and empties the data folder."""
 
-    class FromFolder:
-        """Stands in for pooch's downloader."""
+    def from_folder(url, path, most):
+        path.write_bytes((tmp_path / url.removeprefix(NET)).read_bytes())
+        return path
 
-        def __init__(self, **options):
-            assert options["timeout"]
-            assert not options["allow_redirects"]
-
-        def __call__(self, url, output_file, pool):
-            output_file.write((tmp_path / url.removeprefix(NET)).read_bytes())
-
-    monkeypatch.setattr(pooch, "HTTPDownloader", FromFolder)
+    monkeypatch.setattr(_download, "retrieve", from_folder)
 
     def make(name, files, own_checksums=False):
         table = {}
@@ -227,33 +222,46 @@ def test_download_takes_rows_in_another_order(internet):
 
 
 def test_the_downloader_over_a_real_connection(tmp_path, monkeypatch):
-    """Whole, too large, gone, and sent on elsewhere, which is not followed."""
-    sent = {"/a.data": (200, b"0,1\n" * 100, {}), "/on": (302, b"", {"Location": "/a.data"})}
+    """Whole, cut, too large, too slow, gone, and sent on to an address that is not https."""
+    whole = b"0,1\n" * 100
+    sent = {
+        "/a": (200, {}),
+        "/cut": (200, {"Content-Length": "500"}),
+        "/slow": (200, {}),
+        "/on": (302, {"Location": "/a"}),
+    }
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            status, body, head = sent.get(self.path, (404, b"", {}))
+            status, head = sent.get(self.path, (404, {}))
             self.send_response(status)
-            for k, v in {**head, "Content-Length": str(len(body))}.items():
+            for k, v in ({"Content-Length": str(len(whole))} | head).items():
                 self.send_header(k, v)
             self.end_headers()
-            self.wfile.write(body)
+            for piece in (whole[i : i + 4] for i in range(0, len(whole), 4)):
+                self.wfile.write(piece)
+                if self.path == "/slow":
+                    time.sleep(0.01)
 
         def log_message(self, *args):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+        url, path = f"http://127.0.0.1:{server.server_port}", tmp_path / "a"
         try:
-            assert _download.unpacked(_download.retrieve(f"{url}/a.data", tmp_path)) == b"0,1\n" * 100
-            assert _download.unpacked(_download.retrieve(f"{url}/on", tmp_path)) == b""
-            with pytest.raises(OSError, match="404"):
-                _download.retrieve(f"{url}/none", tmp_path)
-            monkeypatch.setattr(_download, "LIMIT", 50)
-            (tmp_path / "a.data").unlink()
+            assert retrieve(f"{url}/a", path, 400).read_bytes() == whole
+            cases = {"/on": "not https", "/none": "404", "/cut": "broke off"}
+            for place, said in cases.items():
+                with pytest.raises(OSError, match=said):
+                    retrieve(url + place, path, 400)
             with pytest.raises(OSError, match="larger than"):
-                _download.retrieve(f"{url}/a.data", tmp_path)
+                retrieve(f"{url}/a", path, 399)
+            monkeypatch.setattr(_retrieve, "LONGEST", 0.1)
+            began = time.monotonic()
+            with pytest.raises(OSError, match="takes longer"):
+                retrieve(f"{url}/slow", path, 400)
+            assert time.monotonic() - began < 0.8  # the whole answer takes a second
         finally:
             server.shutdown()
 

@@ -8,17 +8,17 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
-from typing import BinaryIO
+from urllib.error import URLError
 
 import numpy as np
 
 from darn.data._arrays import open_arrays
 from darn.data._upstream import File, Known
 from darn.errors import DarnError
-from darn.files import atomic
+from darn.files import atomic, retrieve
 
-TIMEOUT = 60  # seconds without an answer
 LIMIT = 1 << 28  # bytes of one file, compressed or not: the largest known set has 78 million
 TOO_LARGE = f"it is larger than {LIMIT >> 20} MiB"
 
@@ -53,8 +53,8 @@ def fetch(name: str, file: File, path: Path) -> bytes:
         print(f"darn: downloading {url}", file=sys.stderr)
         try:
             with tempfile.TemporaryDirectory() as folder:
-                data = unpacked(retrieve(url, Path(folder)))
-        except (OSError, ValueError, EOFError, zlib.error) as e:  # those of requests are OSErrors
+                data = unpacked(retrieve(url, Path(folder, url.rsplit("/", 1)[-1]), LIMIT))
+        except (OSError, ValueError, EOFError, HTTPException, zlib.error) as e:
             failed.append(f"{url} failed ({why(e)})")
             continue
         if has_checksum(data, file.check):
@@ -67,44 +67,9 @@ def fetch(name: str, file: File, path: Path) -> bytes:
 
 
 def why(e: Exception) -> str:
-    """The reason of a failed download in a few words; urllib3 wraps it in another error, after an object's name."""
-    inner = str(getattr(e.args[0] if e.args else None, "reason", ""))
-    return " ".join((inner.partition(": ")[2] or str(e) or type(e).__name__).split())[:100]
-
-
-def retrieve(url: str, folder: Path) -> Path:
-    """Downloads one file into a folder, by pooch.
-
-    The checksum is checked later: pooch supports neither git blob ids nor checksums of unpacked .gz content.
-    """
-    import pooch
-
-    pooch.get_logger().setLevel("ERROR")  # the download is already announced, and checksums are checked here
-    # No redirects, which might lead away from https.
-    get = pooch.HTTPDownloader(timeout=TIMEOUT, allow_redirects=False)
-
-    def limited(url: str, output_file, pool) -> None:
-        with open(output_file, "wb") as f:
-            get(url, Limited(f), pool)
-
-    name = url.rsplit("/", 1)[-1]
-    return Path(pooch.retrieve(url, None, name, folder, downloader=limited))  # pyright: ignore[reportArgumentType]
-
-
-class Limited:
-    """A file that cannot grow beyond `LIMIT`."""
-
-    def __init__(self, file: BinaryIO):
-        self.file, self.size = file, 0
-
-    def write(self, data: bytes) -> int:
-        self.size += len(data)
-        if self.size > LIMIT:
-            raise OSError(TOO_LARGE)
-        return self.file.write(data)
-
-    def flush(self) -> None:
-        self.file.flush()
+    """The reason of a failed download in a few words."""
+    said = e.reason if type(e) is URLError else e
+    return " ".join((str(said) or type(e).__name__).split())[:100]
 
 
 def unpacked(path: Path) -> bytes:

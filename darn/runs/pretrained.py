@@ -9,16 +9,17 @@ import difflib
 import importlib.metadata
 import os
 from functools import lru_cache
+from http.client import HTTPException
 from pathlib import Path
 
 from darn.data import data_dir
 from darn.errors import DarnError, InputError, NotFoundError
+from darn.files import retrieve
 from darn.model_file import read_info
 from darn.runs.info import read_info as info_of
 
 CHECKSUMS = Path(__file__).parent / "models.txt"  # one line per model: file and SHA-256, as pooch reads them
 MAX_BYTES = 256 << 20  # of a download
-TIMEOUT = 60  # seconds without an answer
 _REPOSITORY = Path(__file__).parent.parent.parent / "results" / "models"
 
 
@@ -91,27 +92,16 @@ def _download(name: str) -> Path:
         raise InputError(f"DARN_MODELS_URL must be an https address, not {base}")
     url = f"{base.rstrip('/')}/{name}.safetensors"
     pooch.get_logger().setLevel("WARNING")
+
+    def transfer(url, file, _):
+        retrieve(url, Path(file), MAX_BYTES)
+
     try:
         known = {"known_hash": checksums()[name], "fname": f"{name}.safetensors", "path": folder}
-        found = pooch.retrieve(url, **known, downloader=_transfer)  # pyright: ignore[reportArgumentType]
-    except (OSError, ValueError) as e:  # ValueError: the checksum
+        found = pooch.retrieve(url, **known, downloader=transfer)  # pyright: ignore[reportArgumentType]
+    except (OSError, ValueError, HTTPException) as e:  # ValueError: the checksum
         raise NotFoundError(f"the model {name} could not be downloaded from {url} ({e})") from e
     return Path(found)
-
-
-def _transfer(url: str, file, _) -> None:
-    """A download of bounded size, over https even after redirects."""
-    import urllib.request
-
-    with urllib.request.urlopen(url, timeout=TIMEOUT) as answer, open(file, "wb") as out:
-        if not answer.url.startswith("https://"):
-            raise OSError("redirected to an address that is not https")
-        size = 0
-        while piece := answer.read(1 << 20):
-            size += len(piece)
-            if size > MAX_BYTES:
-                raise OSError(f"more than {MAX_BYTES} bytes")
-            out.write(piece)
 
 
 def describe() -> list[dict]:
