@@ -32,7 +32,8 @@ def noise(monkeypatch):
     def load(name, *, binarize=None, threshold=0.5, seed=0, labels=None, columns=None):
         rng = np.random.default_rng(seed)
         parts = [data.Rows.from_array(rng.random((n, WIDTHS[name])) < 0.3) for n in (20, 10, 10)]
-        shape = (209, 159) if name.startswith("atari") else {"binarized_mnist": (28, 28), "digits": (8, 8)}.get(name)
+        shapes = {"binarized_mnist": (28, 28), "digits": (8, 8), "ocr_letters": (16, 8)}
+        shape = (209, 159) if name.startswith("atari") else shapes.get(name)
         return data.Splits(name, *parts, binarize, shape=shape, sha256="noise")
 
     monkeypatch.setattr(data, "load", load)

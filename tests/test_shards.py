@@ -75,7 +75,7 @@ def test_scores_of_shards_are_those_of_eval(place, tmp_path, capsys, model, endi
     in_shards(
         capsys, 3, tmp_path / f"all.{ending}", "score", place / model, source, "--out", tmp_path / f"all.{ending}"
     )
-    read = np.load if ending == "npy" else lambda p: np.loadtxt(p, skiprows=1)
+    read = np.load if ending == "npy" else lambda p: np.loadtxt(p, skiprows=1, delimiter=",")
     for other in ("whole", "all"):
         np.testing.assert_array_equal(read(tmp_path / f"{other}.{ending}"), read(tmp_path / f"one.{ending}"))
 

@@ -88,7 +88,7 @@ def test_rows_are_the_same_in_any_parts_from_any_file(name, part, tmp_path):
     if name.endswith("csv"):
         back = tmp_path / "back.csv"
         x = [(0, np.concatenate(list(given.bits())))]
-        data.restore(str(back), iter(x), given.rows, 11, given.notes, None)
+        data.restore(str(back), [(given.notes, iter(x))], given.rows, 11, None)
         assert back.read_bytes() == path.read_bytes()
 
 

@@ -81,7 +81,7 @@ def evaluate(args) -> None:
 
 def score(args) -> None:
     precision_of(args)
-    from darn.data import TABLES, check_output, open_table
+    from darn.data import TABLES, check_output, open_scores
 
     check_output(args.out, TABLES, args.data, args.model)
     use_device(args)
@@ -104,7 +104,7 @@ def score(args) -> None:
         if out is None:
             return
         bar = stack.enter_context(tqdm(total=(stop - start) * precision.get("repeats", 1), **BAR, desc="scoring"))
-        write = stack.enter_context(open_table(out, stop - start, ["log_p"]))
+        write = stack.enter_context(open_scores(out, stop - start, first=start))
         running = Running(method, precision.get("n_samples"), precision.get("repeats", 1))
         options = {"method": method, "seed": args.seed, "numbers": start, "progress": bar.update, **precision}
         if start == stop:  # fewer rows than shards

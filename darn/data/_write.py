@@ -85,13 +85,14 @@ def _npy(f, rows: int) -> Write:
 
 
 @contextlib.contextmanager
-def open_scores(path: str, rows: int, every: int) -> Iterator[Write]:
+def open_scores(path: str, rows: int, every: int = 1, first: int = 0) -> Iterator[Write]:
     """Writes a number of each row: as .npy, or as .csv with the number of the row, counted from 1.
 
     Args:
         path: the file.
         rows: that are scored, every k-th of the input's.
         every: this k.
+        first: rows of the input before them.
 
     Yields:
         The function that takes the numbers, part by part.
@@ -100,7 +101,7 @@ def open_scores(path: str, rows: int, every: int) -> Iterator[Write]:
         with open_table(path, rows, []) as write:
             yield write
         return
-    place = itertools.count(1, every)
+    place = itertools.count(first + 1, every)
     with open_words(path, ["row", "log_p"]) as words:
         yield lambda part: words([[next(place), f"{v:.7g}"] for v in part.tolist()])
 

@@ -77,7 +77,14 @@ class Numbers(AbstractBinaryLayer):
     by_name: ClassVar[bool] = False  # it wraps another layer, if the data are a table
 
     def __init__(self, layer: AbstractBinaryLayer, words: Sequence[Word], edges, n_c: int = 0):
-        """`edges`: of each number, those of its cells, from below, as multiples of 2^-GRID."""
+        """Numbers that do not depend on each other, nor on the context.
+
+        Args:
+            layer: gives every bit its logit, to which the numbers add.
+            words: where each number is; see `Word`.
+            edges: of each number, those of its cells, from below, as multiples of 2^-GRID.
+            n_c: units of the context.
+        """
         self.layer, self.n = layer, layer.n
         self.words = tuple((int(a), int(b), int(flag)) for a, b, flag in words)
         longest = 1 + max(1 << bits for _, bits, _ in self.words)

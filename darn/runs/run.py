@@ -160,7 +160,12 @@ class Run:
         return rows
 
     def how(self, delimiter: str | None = None, unseen: str = "error") -> dict[str, Any]:
-        """How rows for this model are read."""
+        """How rows for this model are read.
+
+        Args:
+            delimiter: as for `rows`.
+            unseen: as for `rows`.
+        """
         options = self.recipe.data
         return {
             "n": self.model.n_x,

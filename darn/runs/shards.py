@@ -140,7 +140,7 @@ def mark_of(source: str) -> dict[str, Any] | str:
     for file in files:
         bytes_here = file.stat().st_size
         size += bytes_here
-        digest.update(f"{file.relative_to(path) if file != path else ''}:{bytes_here}".encode())
+        digest.update(os.fsencode(file.relative_to(path) if file != path else "") + f":{bytes_here}".encode())
         with open(file, "rb") as f:
             digest.update(f.read(_ENDS))
             f.seek(max(bytes_here - _ENDS, 0))

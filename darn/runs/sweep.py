@@ -20,7 +20,7 @@ from darn import data
 from darn.config import Architecture, Training
 from darn.devices import Devices, using
 from darn.errors import DarnError, FormatError
-from darn.files import atomic, read_bytes
+from darn.files import atomic, locked, read_bytes
 from darn.jsonable import decode, parse
 from darn.model import Stack
 from darn.model_file import load_model, save_model
@@ -28,6 +28,7 @@ from darn.runs.dataset import describe_data, limit, load_data, read_data, traini
 from darn.runs.fields import show_field
 from darn.runs.grid import expand
 from darn.runs.info import MAX_JSON, read_info
+from darn.runs.place import WRITTEN, is_new
 from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe
 from darn.runs.start import maker
@@ -64,20 +65,19 @@ def train_job(job: Job, splits: data.Splits) -> list[Trained]:
         job: of a sweep.
         splits: the sweep's data.
     """
-    make = maker(splits)
-    recipes = dict(job.members)
-    architectures = {i: r.architecture for i, r in recipes.items()}
-    trainings = {i: r.training for i, r in recipes.items()}
+    make, recipe = maker(splits), job.members[0][1]  # all have the same data
+    architectures = {i: r.architecture for i, r in job.members}
+    trainings = {i: r.training for i, r in job.members}
     done: list[Trained] = []
     train_group(
-        Group(tuple(recipes), job.padded),
+        Group(tuple(trainings), job.padded),
         trainings,
         _fresh(architectures, trainings, make),
         shapes(make, job.padded),
-        training_rows(splits, job.members[0][1]),
+        training_rows(splits, recipe),
         splits.valid,
         finish=lambda i, model, record: done.append(Trained(i, jax.tree.map(np.asarray, model), record)),
-        dynamic=next(iter(recipes.values())).data.binarize == "dynamic" and splits.train.grey,
+        dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
     )
     return done
 
@@ -131,71 +131,80 @@ def run(
     if jax.process_count() > 1:
         raise DarnError("a sweep is for one process: run a part of the grid in each, or train one model in all of them")
     out = Path(out)
-    if out.exists() and not resume:
-        raise DarnError(f"{out} exists already: choose another folder, or resume the sweep in it")
+    if not resume:
+        _check_new(out)
     members = expand(recipe, grid)
     splits = limit(read_data(recipe) if splits is None else splits, recipe)
     _check_seeds(members, splits)
-    record = _read(out) if resume else None
-    if record is None:
-        groups = _plan(members, splits, programs, width)
-        record = _new_record(recipe, grid, members, splits, groups)
-        _write(out, record)
-    elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
-        raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
-    elif record["data"].get("sha256") != splits.sha256:
-        source = recipe.data.source
-        raise DarnError(f"{source} has changed since {out} was started: start another sweep in another folder")
-    make = maker(splits)
-    architectures, trainings = [r.architecture for r in members], [r.training for r in members]
-    fresh = _fresh(architectures, trainings, make)
-    began, before = time.monotonic(), record["seconds"]
-    rows = record["models"]
+    if resume:
+        _read(out)  # refused before anything is written
+    with locked(out, WRITTEN):
+        record = _read(out) if resume else None
+        if record is None:
+            _check_new(out)  # another process may have started a sweep there meanwhile
+            groups = _plan(members, splits, programs, width)
+            record = _new_record(recipe, grid, members, splits, groups)
+            _write(out, record)
+        elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
+            raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
+        elif record["data"].get("sha256") != splits.sha256:
+            source = recipe.data.source
+            raise DarnError(f"{source} has changed since {out} was started: start another sweep in another folder")
+        make = maker(splits)
+        architectures, trainings = [r.architecture for r in members], [r.training for r in members]
+        fresh = _fresh(architectures, trainings, make)
+        began, before = time.monotonic(), record["seconds"]
+        rows = record["models"]
 
-    def finish(i: int, model: Stack, outcome: Record) -> None:
-        rows[i] |= _outcome(outcome)
-        info = {"recipe": members[i].to_json(), "data": record["data"], "made": record["made"]}
-        info["training"] = {k: rows[i][k] for k in ("epoch", "valid_bound", "epochs", "seconds")}
-        with atomic(_file(out, i, "jsonl")) as f:
-            f.write_text("".join(json.dumps(row) + "\n" for row in outcome.history))
-        save_model(_file(out, i, "safetensors"), model, info)
-        record["seconds"] = before + time.monotonic() - began
-        _write(out, record)
-
-    if spread is not None:
-        for models in spread(_jobs(record, members), splits):
-            for trained in models:
-                finish(trained.number, jax.device_put(trained.model), trained.record)
-            if progress is not None:
-                progress(f"{sum(r['done'] for r in rows)}/{len(rows)} models trained")
-        if not all(r["done"] for r in rows):
-            return record | {"interrupted": True}
-        return _choose(out, record, before + time.monotonic() - began)
-    for at, planned in enumerate(record["plan"]):
-        left = [i for i in planned["members"] if not rows[i]["done"]]
-        if not left:
-            continue
-        group = Group.of(planned["members"], architectures)
-        with using(devices):
-            whole = train_group(
-                group,
-                trainings,
-                fresh,
-                shapes(make, group.padded),
-                training_rows(splits, recipe),
-                splits.valid,
-                finish=finish,
-                finished=[i for i in planned["members"] if rows[i]["done"]],
-                width=planned["width"],
-                checkpoint=out / "checkpoint.safetensors",
-                dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
-                progress=_reporter(progress, at, len(record["plan"]), rows, trainings[0].epochs),
-            )
-        if not whole:
+        def finish(i: int, model: Stack, outcome: Record) -> None:
+            rows[i] |= _outcome(outcome)
+            info = {"recipe": members[i].to_json(), "data": record["data"], "made": record["made"]}
+            info["training"] = {k: rows[i][k] for k in ("epoch", "valid_bound", "epochs", "seconds")}
+            with atomic(_file(out, i, "jsonl")) as f:
+                f.write_text("".join(json.dumps(row) + "\n" for row in outcome.history))
+            save_model(_file(out, i, "safetensors"), model, info)
             record["seconds"] = before + time.monotonic() - began
             _write(out, record)
-            return record | {"interrupted": True}
-    return _choose(out, record, before + time.monotonic() - began)
+
+        if spread is not None:
+            for models in spread(_jobs(record, members), splits):
+                for trained in models:
+                    finish(trained.number, jax.device_put(trained.model), trained.record)
+                if progress is not None:
+                    progress(f"{sum(r['done'] for r in rows)}/{len(rows)} models trained")
+            if not all(r["done"] for r in rows):
+                return record | {"interrupted": True}
+            return _choose(out, record, before + time.monotonic() - began)
+        for at, planned in enumerate(record["plan"]):
+            left = [i for i in planned["members"] if not rows[i]["done"]]
+            if not left:
+                continue
+            group = Group.of(planned["members"], architectures)
+            with using(devices):
+                whole = train_group(
+                    group,
+                    trainings,
+                    fresh,
+                    shapes(make, group.padded),
+                    training_rows(splits, recipe),
+                    splits.valid,
+                    finish=finish,
+                    finished=[i for i in planned["members"] if rows[i]["done"]],
+                    width=planned["width"],
+                    checkpoint=out / "checkpoint.safetensors",
+                    dynamic=recipe.data.binarize == "dynamic" and splits.train.grey,
+                    progress=_reporter(progress, at, len(record["plan"]), rows, trainings[0].epochs),
+                )
+            if not whole:
+                record["seconds"] = before + time.monotonic() - began
+                _write(out, record)
+                return record | {"interrupted": True}
+        return _choose(out, record, before + time.monotonic() - began)
+
+
+def _check_new(out: Path) -> None:
+    if not is_new(out):
+        raise DarnError(f"{out} exists already: choose another folder, or resume the sweep in it")
 
 
 def _choose(out: Path, record: dict, seconds: float) -> dict:
@@ -208,7 +217,7 @@ def _choose(out: Path, record: dict, seconds: float) -> dict:
     with atomic(out / "best" / "recipe.json") as f:
         f.write_text(json.dumps({k: info[k] for k in ("recipe", "data", "made")}, indent=1) + "\n")
     with atomic(out / "best" / "metrics.jsonl") as f:
-        f.write_text(_file(out, best["number"], "jsonl").read_text())
+        f.write_bytes(read_bytes(_file(out, best["number"], "jsonl"), MAX_JSON))
     save_model(out / "best" / "model.safetensors", model, info)
     record |= {"best": best["number"], "seconds": seconds}
     _write(out, record)
