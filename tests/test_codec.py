@@ -480,9 +480,10 @@ def test_every_truncation_and_anything_after_the_end_is_noticed():
     for i in range(len(data)):
         with pytest.raises(DarnError):
             read(row, data[:i])
-    for more in (b"\0", data[1:]):
+    for more in (b"\0", data[1:]):  # but the same file once more is a second member
         with pytest.raises(DarnError, match="after the end"):
-            read(row, data + more)
+            codec.read_members(io.BytesIO(data + more))
+    assert len(codec.read_members(io.BytesIO(data + data))) == 2
 
 
 def test_a_block_that_lies_is_noticed():
