@@ -19,7 +19,7 @@ from darn.layers import AbstractBinaryLayer, bias_field, context_field
 from darn.model import Conditional, Stack
 from darn.model_file import load_model
 from darn.nn import COMPILED, Dense
-from darn.runs import sweep
+from darn.runs import sweep, sweep_record
 from darn.runs.fields import show_field
 from darn.runs.grid import PAPER_GRID, expand, parse_grid
 from darn.runs.recipe import Recipe
@@ -364,7 +364,7 @@ def test_the_best_model_is_an_ordinary_run(own, tmp_path):
     assert len((tmp_path / "s" / "best" / "metrics.jsonl").read_text().splitlines()) == best["epochs"]
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["models"] == record["models"]
     assert not (tmp_path / "s" / "checkpoint.safetensors").exists()
-    assert len(sweep.table(record)) == 5
+    assert len(sweep_record.table(record)) == 5
 
 
 def test_the_best_model_is_as_sparse_as_asked_for(own, tmp_path):
@@ -374,7 +374,7 @@ def test_the_best_model_is_as_sparse_as_asked_for(own, tmp_path):
     assert record["models"][record["best"]]["excess"] == min(ranks)[0]
     assert ranks[record["best"]] == min(ranks)
     assert min(ranks)[1] > min(bound for _, bound in ranks)
-    assert sweep.table(record)[1].split()[0] == str(record["best"])
+    assert sweep_record.table(record)[1].split()[0] == str(record["best"])
 
 
 @pytest.mark.parametrize("width", [1, 4])

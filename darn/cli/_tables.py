@@ -23,7 +23,7 @@ def sweep(args) -> int:
     from tqdm import tqdm
 
     from darn import cluster
-    from darn.runs import sweep
+    from darn.runs import sweep, sweep_record
 
     with tqdm(bar_format="{elapsed} {desc}", disable=True if args.quiet else None, dynamic_ncols=True) as bar:
         record = sweep.run(
@@ -40,7 +40,7 @@ def sweep(args) -> int:
     say(
         args,
         record | {"run": str(out / "best")},
-        *_sweep_lines(record, out, sweep.table(record), recipe.training.bound_name),
+        *_sweep_lines(record, out, sweep_record.table(record), recipe.training.bound_name),
     )
     if record["interrupted"]:
         print("darn: interrupted; rerun with --resume to continue", file=sys.stderr)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,19 +18,17 @@ import numpy as np
 from darn import data
 from darn.config import Architecture, Training
 from darn.devices import Devices, using
-from darn.errors import DarnError, FormatError
+from darn.errors import DarnError
 from darn.files import atomic, locked, read_bytes
-from darn.jsonable import decode, parse
 from darn.model import Stack
 from darn.model_file import load_model, save_model
-from darn.runs.dataset import describe_data, limit, load_data, read_data, training_rows
-from darn.runs.fields import show_field
+from darn.runs.dataset import limit, load_data, read_data, training_rows
 from darn.runs.grid import expand
-from darn.runs.info import MAX_JSON, read_info
+from darn.runs.info import MAX_JSON
 from darn.runs.place import WRITTEN, is_new
-from darn.runs.provenance import command, commit, device, versions
 from darn.runs.recipe import Recipe
 from darn.runs.start import maker
+from darn.runs.sweep_record import how_it_went, new_record, plain, rank, read_record, write_record
 from darn.training import Group, Record, plan, shapes, train_group, validation_samples
 
 PROGRAMS = 4  # on an accelerator: programs for each kind of model; more save padding but take longer to compile
@@ -137,15 +134,15 @@ def run(
     splits = limit(read_data(recipe) if splits is None else splits, recipe)
     _check_seeds(members, splits)
     if resume:
-        _read(out)  # refused before anything is written
+        read_record(out)  # refused before anything is written
     with locked(out, WRITTEN):
-        record = _read(out) if resume else None
+        record = read_record(out) if resume else None
         if record is None:
             _check_new(out)  # another process may have started a sweep there meanwhile
             groups = _plan(members, splits, programs, width)
-            record = _new_record(recipe, grid, members, splits, groups)
-            _write(out, record)
-        elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != _plain(grid):
+            record = new_record(recipe, grid, members, splits, groups)
+            write_record(out, record)
+        elif Recipe.from_json(record["recipe"]) != recipe or record["grid"] != plain(grid):
             raise DarnError(f"{out} was started with other fields or another grid: resume it with the same ones")
         elif record["data"].get("sha256") != splits.sha256:
             source = recipe.data.source
@@ -157,14 +154,14 @@ def run(
         rows = record["models"]
 
         def finish(i: int, model: Stack, outcome: Record) -> None:
-            rows[i] |= _outcome(outcome)
+            rows[i] |= how_it_went(outcome)
             info = {"recipe": members[i].to_json(), "data": record["data"], "made": record["made"]}
             info["training"] = {k: rows[i][k] for k in ("epoch", "valid_bound", "epochs", "seconds")}
             with atomic(_file(out, i, "jsonl")) as f:
                 f.write_text("".join(json.dumps(row) + "\n" for row in outcome.history))
             save_model(_file(out, i, "safetensors"), model, info)
             record["seconds"] = before + time.monotonic() - began
-            _write(out, record)
+            write_record(out, record)
 
         if spread is not None:
             for models in spread(_jobs(record, members), splits):
@@ -197,7 +194,7 @@ def run(
                 )
             if not whole:
                 record["seconds"] = before + time.monotonic() - began
-                _write(out, record)
+                write_record(out, record)
                 return record | {"interrupted": True}
         return _choose(out, record, before + time.monotonic() - began)
 
@@ -212,7 +209,7 @@ def _choose(out: Path, record: dict, seconds: float) -> dict:
     rows = [r for r in record["models"] if r["valid_bound"] is not None]
     if not rows:
         raise DarnError("every model of the sweep diverged: try lower learning rates")
-    best = min(rows, key=_rank)
+    best = min(rows, key=rank)
     model, info = load_model(_file(out, best["number"], "safetensors"))
     with atomic(out / "best" / "recipe.json") as f:
         f.write_text(json.dumps({k: info[k] for k in ("recipe", "data", "made")}, indent=1) + "\n")
@@ -220,13 +217,8 @@ def _choose(out: Path, record: dict, seconds: float) -> dict:
         f.write_bytes(read_bytes(_file(out, best["number"], "jsonl"), MAX_JSON))
     save_model(out / "best" / "model.safetensors", model, info)
     record |= {"best": best["number"], "seconds": seconds}
-    _write(out, record)
+    write_record(out, record)
     return record | {"interrupted": False}
-
-
-def _rank(row: dict) -> tuple[float, float]:
-    """The criterion for choosing between models, as between the epochs of one model: smaller is better."""
-    return (math.inf, math.inf) if row["valid_bound"] is None else (row["excess"], row["valid_bound"])
 
 
 # ---------------------------------------------------------------- what to train, and how
@@ -288,121 +280,8 @@ def _check_seeds(members: list[Recipe], splits: data.Splits) -> None:
             )
 
 
-# ---------------------------------------------------------------- the record
-
-
-def _plain(grid: dict[str, tuple]) -> dict[str, list]:
-    return json.loads(json.dumps(grid))
-
-
 def _file(out: Path, i: int, ending: str) -> Path:
     return out / "models" / f"{i:03}.{ending}"
-
-
-def _new_record(recipe: Recipe, grid, members, splits, groups) -> dict:
-    empty = {
-        "valid_bound": None,
-        "excess": 0.0,
-        "epoch": 0,
-        "epochs": 0,
-        "seconds": 0.0,
-        "diverged": False,
-        "done": False,
-    }
-    return {
-        "recipe": recipe.to_json(),
-        "grid": _plain(grid),
-        "data": describe_data(splits),
-        "made": {"command": command(), "commit": commit(), "versions": versions(), "device": device()},
-        "plan": groups,
-        "seconds": 0.0,
-        "best": None,
-        "models": [
-            {"number": i, "fields": {k: show_field(r.value(k)) for k in grid}} | empty for i, r in enumerate(members)
-        ],
-    }
-
-
-def _outcome(record: Record) -> dict[str, Any]:
-    scored = math.isfinite(record.bound)
-    return {
-        "valid_bound": record.bound if scored else None,
-        "excess": record.excess if scored else 0.0,
-        "epoch": record.epoch,
-        "epochs": record.epochs,
-        "seconds": round(record.seconds, 3),
-        "diverged": record.diverged,
-        "done": True,
-    }
-
-
-def _read(out: Path) -> dict:
-    path = out / "sweep.json"
-    if not path.exists():
-        raise DarnError(f"there is no sweep {out} to resume")
-    try:
-        found = parse(read_bytes(path, MAX_JSON), "it", MAX_JSON)
-        read = decode(_Saved, found, "the sweep", strict=False)
-        read_info(found)
-        if not all(0 <= i < len(read.models) for group in read.plan for i in group.members):
-            raise FormatError("its plan names models that it does not have")
-        return found
-    except DarnError as e:
-        raise DarnError(f"{path} is damaged ({e}): start the sweep again in another folder") from e
-
-
-@dataclass(frozen=True)
-class _Model:
-    """A model of sweep.json."""
-
-    number: int
-    fields: dict[str, str]
-    valid_bound: float | None
-    excess: float
-    epoch: int
-    epochs: int
-    seconds: float
-    diverged: bool
-    done: bool
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A group of models in one program."""
-
-    members: tuple[int, ...]
-    width: int
-
-
-@dataclass(frozen=True)
-class _Saved:
-    """sweep.json, apart from what every run has."""
-
-    recipe: dict[str, Any]
-    grid: dict[str, Any]
-    data: dict[str, Any]
-    made: dict[str, Any]
-    plan: tuple[_Planned, ...]
-    seconds: float
-    models: tuple[_Model, ...]
-
-
-def _write(out: Path, record: dict) -> None:
-    with atomic(out / "sweep.json") as f:
-        f.write_text(json.dumps(record, indent=1) + "\n")
-
-
-def table(record: dict, limit: int | None = None) -> list[str]:
-    """The models as lines of text, best first."""
-    names = list(record["grid"])
-    rows = sorted(record["models"], key=_rank)
-    lines = [" ".join([f"{'model':>5}", *(f"{n:>12}" for n in names), " valid bound   best epoch     epochs"])]
-    for r in rows[:limit]:
-        bound = "diverged" if r["valid_bound"] is None and r["done"] else "-"
-        bound = bound if r["valid_bound"] is None else f"{r['valid_bound']:.3f}"
-        values = (f"{r['fields'][n]:>12}" for n in names)
-        lines.append(" ".join([f"{r['number']:>5}", *values, f"{bound:>12} {r['epoch']:>12} {r['epochs']:>10}"]))
-    return lines
 
 
 def _reporter(progress, at: int, of: int, rows: list[dict], epochs: int):
