@@ -136,9 +136,6 @@ class Architecture:
     )
     conv_start: Start = option(Start(), "what the first convolutions of visible=conv see")  # noqa: RUF009
     conv_places: bool = option(False, "visible=conv learns what is particular to every row and column of the image")
-    conv_fold: int = option(
-        1, "columns that visible=conv takes together, which is faster with few channels", within=AT_LEAST_1
-    )
     conv_again: bool = option(
         False, "a training step computes the blocks of visible=conv twice, for a fraction of the memory"
     )

@@ -220,7 +220,6 @@ def _conv(arch: Architecture, grid: Grid, U: AbstractMap | None, key: PRNGKeyArr
         dilations=arch.conv_dilations,
         first=(arch.conv_start.rows, arch.conv_start.columns, arch.conv_start.left),
         places=arch.conv_places,
-        fold=arch.conv_fold,
         again=arch.conv_again,
         dropout=arch.dropout,
         n_told=len(places),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Beyond the paper, on one GPU: sh experiments/frontier.sh mnist | dynamic | atari | speed
+# Beyond the paper, on one GPU: sh experiments/frontier.sh mnist | dynamic | atari
 # DARN_DATA names the folder of the data. A training goes in parts of SECONDS (540) and is resumed bit for bit, so this
 # can be stopped at any moment and started again: finished rows, and finished parts of a training, are kept.
 set -eu
@@ -52,12 +52,8 @@ atari)
     done
   done
   ;;
-speed)
-  # Seconds of a step of the Atari net by the number of columns taken together: choose conv_fold by it first.
-  python -m benchmarks.convolutions
-  ;;
 *)
-  echo "usage: sh experiments/frontier.sh mnist | dynamic | atari | speed" >&2
+  echo "usage: sh experiments/frontier.sh mnist | dynamic | atari" >&2
   exit 2
   ;;
 esac

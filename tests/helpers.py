@@ -237,7 +237,7 @@ _LAYERS = {
     "conv": lambda n_c, key: _conv(n_c, key, (3, 3, 1), n_blocks=2),
     "conv, channels": lambda n_c, key: _conv(n_c, key, (2, 2, 2)),
     "conv, dilated, the same context in every cell": lambda n_c, key: _conv(
-        n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5, fold=2, U=Dense(n_c, 4, key=key) if n_c else None
+        n_c, key, (2, 4, 1), n_blocks=2, dilations=(1, 2), width=5, U=Dense(n_c, 4, key=key) if n_c else None
     ),
     "orders of conv": lambda n_c, key: _turned(n_c, key, (2, 3, 1), places=True),
 }

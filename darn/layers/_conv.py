@@ -107,7 +107,6 @@ class CausalConv(AbstractReorderable):
         dropout: float = 0.0,
         n_told: int = 1,
         places: bool = False,
-        fold: int = 1,
         again: bool = False,
         U: AbstractMap | None = None,
         key: PRNGKeyArray,
@@ -126,7 +125,6 @@ class CausalConv(AbstractReorderable):
             dropout: Fraction of activations dropped in a training step.
             n_told: Orders that the layer can tell apart; see `Orders`.
             places: Whether the context tells the row and the column of a cell.
-            fold: Columns that convolutions in floats take together, for speed; see `CausalConvolution`.
             again: Whether a backward pass computes the blocks again, which saves most of the memory.
             U: From the context to C channels in each cell, or to C channels for all cells.
             key: Of the weights.
@@ -136,10 +134,10 @@ class CausalConv(AbstractReorderable):
         self.grid, self.n, self.rate = grid, rows * columns * D, float(dropout)
         self.b = jnp.zeros(self.n)
         self.U = U if U is not None else context_map(n_c, rows * columns * channels, k[0])
-        self.up = CausalConvolution(first[:2], D + 1, channels, fold=fold, key=k[1])
-        self.left = CausalConvolution((1, first[2]), D + 1, channels, left=True, fold=fold, key=k[2])
+        self.up = CausalConvolution(first[:2], D + 1, channels, key=k[1])
+        self.left = CausalConvolution((1, first[2]), D + 1, channels, left=True, key=k[2])
         self.link = CausalConvolution((1, 1), channels, channels, key=k[3])
-        sizes = {"width": width, "reach": reach, "fold": fold}
+        sizes = {"width": width, "reach": reach}
         self.blocks = tuple(
             GatedBlock(channels, dilation=dilations[l % len(dilations)], **sizes, key=k_l)
             for l, k_l in enumerate(jax.random.split(k[4], n_blocks))

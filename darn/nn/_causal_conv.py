@@ -1,17 +1,14 @@
 """Convolutions over a grid that look up and to the left: at all cells, or at the newest row or cell of a window."""
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._base import replaced
 from darn.nn._fixed_point import Arithmetic
-from darn.nn._registry import register, tuning_field
+from darn.nn._registry import register
 from darn.nn._streams import FLOATS, Integers
 
 
@@ -30,7 +27,6 @@ class CausalConvolution(eqx.Module):
     left: bool = eqx.field(static=True)
     dilation: int = eqx.field(static=True)
     integers: Integers | None = eqx.field(static=True, default=None)  # in an integer twin
-    fold: int = tuning_field(default=1)
 
     def __init__(
         self,
@@ -40,7 +36,6 @@ class CausalConvolution(eqx.Module):
         *,
         left: bool = False,
         dilation: int = 1,
-        fold: int = 1,
         key: PRNGKeyArray,
     ):
         """Fresh weights.
@@ -51,15 +46,13 @@ class CausalConvolution(eqx.Module):
             filters: Channels of the output.
             left: The window ends at the cell itself. It then has one row.
             dilation: Cells from one place of the window to the next.
-            fold: Adjacent columns that become one column with so many times the channels. The convolution is the same,
-                with more multiplications by 0, but an accelerator is far from its speed with a few dozen channels.
             key: Of the weights.
         """
         if left and kernel[0] != 1:
             raise ValueError(f"a window that ends at its cell must have one row, not {kernel[0]}")
         if not left and kernel[1] % 2 == 0:
             raise ValueError(f"the width of the kernel must be odd, not {kernel[1]}")
-        self.left, self.dilation, self.integers, self.fold = left, dilation, None, fold
+        self.left, self.dilation, self.integers = left, dilation, None
         self.W = jax.random.normal(key, (*kernel, channels, filters)) / (kernel[0] * kernel[1] * channels) ** 0.5
 
     @property
@@ -92,9 +85,7 @@ class CausalConvolution(eqx.Module):
 
     def __call__(self, x: Float[Array, "H W C"], dtype=jnp.float32) -> Float[Array, "H W F"]:
         """The convolution at every cell, computed in `dtype`."""
-        if self.fold == 1 or self.integers is not None:
-            return self._convolved(x, self.above, dtype)
-        return self._folded(x, dtype)
+        return self._convolved(x, self.above, self.dilation, dtype)
 
     def row(self, window: Float[Array, "rows W C"]) -> Float[Array, "W F"]:
         """The convolution in the window's last row.
@@ -105,7 +96,8 @@ class CausalConvolution(eqx.Module):
         Returns:
             The output of every cell of that row.
         """
-        return self._convolved(window, 0, jnp.float32)[0]
+        # Only the rows that it sees, next to each other.
+        return self._convolved(window[:: self.dilation], 0, 1, jnp.float32)[0]
 
     def cell(self, window: Float[Array, "cells C"]) -> Float[Array, " F"]:
         """The convolution at the window's last cell; only with `left`.
@@ -119,47 +111,39 @@ class CausalConvolution(eqx.Module):
         how = self.integers or FLOATS
         return how.product(window[:: self.dilation].reshape(-1), self.W[0].reshape(-1, self.W.shape[3]))
 
-    def _convolved(self, x, above, dtype):
+    def _convolved(self, x, above, down, dtype):
+        """With so many rows of zeros on top, and every `down`-th row in the window."""
         if self.integers is not None:
-            return self._product(x, above, self.integers)
-        out = lax.conv_general_dilated(
-            x[None].astype(dtype),
-            self.W.astype(dtype),
-            (1, 1),
-            ((above, 0), (self.before, self.after)),
-            rhs_dilation=(self.dilation, self.dilation),
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            return self._product(x, above, down, self.integers)
+        rows, columns = x.shape[0] + above - (self.W.shape[0] - 1) * down, x.shape[1]
+        x = jnp.pad(x.astype(dtype), ((above, 0), (self.before, self.after), (0, 0)))
+        # A dilated convolution is many small ones, each over every d-th row and column: on a GPU, cuDNN's own dilation
+        # takes twenty times as long.
+        parts = _taken_apart(x, down, self.dilation)
+        parts = lax.conv_general_dilated(
+            parts, self.W.astype(dtype), (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
-        return out[0].astype(jnp.float32)
+        return _put_together(parts, down, self.dilation)[:rows, :columns].astype(jnp.float32)
 
-    def _folded(self, x, dtype):
-        """The same over columns that are `fold` columns each."""
-        (kh, kw, C, F), f, d = self.W.shape, self.fold, self.dilation
-        # Part b of a column takes the window's k-th place from part `part` of the column that is `at` columns away.
-        b, k = np.indices((f, kw))
-        at, part = np.divmod(b + d * k - self.before, f)
-        step = math.gcd(*(at - at.min()).ravel().tolist()) or 1
-        taken = np.zeros(((at.max() - at.min()) // step + 1, f, f, kw), np.float32)
-        taken[(at - at.min()) // step, part, b, k] = 1
-        # A sum of one weight and zeros, which only full precision leaves as it is.
-        W = jnp.einsum("qabk,hkcf->hqacbf", taken, self.W, precision=lax.Precision.HIGHEST)
-        rows, columns, _ = x.shape
-        wide = -(-columns // f)
-        x = jnp.pad(x, ((0, 0), (0, wide * f - columns), (0, 0)))
-        out = lax.conv_general_dilated(
-            x.reshape(1, rows, wide, f * C).astype(dtype),
-            W.reshape(kh, -1, f * C, f * F).astype(dtype),
-            (1, 1),
-            ((self.above, 0), (-int(at.min()), int(at.max()))),
-            rhs_dilation=(d, step),
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        )
-        return out.reshape(rows, wide * f, F)[:, :columns].astype(jnp.float32)
-
-    def _product(self, x, above, how: Integers):
+    def _product(self, x, above, down, how: Integers):
         """The same as a matrix product: not every algorithm for convolutions is exact where its sums would be."""
         (kh, kw, C, F), d = self.W.shape, self.dilation
-        rows, columns = x.shape[0] + above - self.above, x.shape[1]
+        rows, columns = x.shape[0] + above - (kh - 1) * down, x.shape[1]
         x = jnp.pad(x, ((above, 0), (self.before, self.after), (0, 0)))
-        seen = [x[i * d : i * d + rows, j * d : j * d + columns] for i in range(kh) for j in range(kw)]
+        seen = [x[i * down : i * down + rows, j * d : j * d + columns] for i in range(kh) for j in range(kw)]
         return how.product(jnp.concatenate(seen, axis=-1), self.W.reshape(kh * kw * C, F))
+
+
+def _taken_apart(x: Float[Array, "H W C"], down: int, across: int) -> Float[Array, "parts h w C"]:
+    """The grids of every `down`-th row and every `across`-th column, padded at their ends to one size."""
+    (rows, columns, C) = x.shape
+    x = jnp.pad(x, ((0, -rows % down), (0, -columns % across), (0, 0)))
+    x = x.reshape(-(-rows // down), down, -(-columns // across), across, C)
+    return x.transpose(1, 3, 0, 2, 4).reshape(down * across, *x.shape[::2])
+
+
+def _put_together(parts: Float[Array, "parts h w F"], down: int, across: int) -> Float[Array, "H W F"]:
+    """The inverse of `_taken_apart`."""
+    _, rows, columns, F = parts.shape
+    x = parts.reshape(down, across, rows, columns, F).transpose(2, 0, 3, 1, 4)
+    return x.reshape(rows * down, columns * across, F)

@@ -42,9 +42,7 @@ class GatedBlock(eqx.Module):
     link: CausalConvolution  # from v to h, within a cell
     b: Float[Array, "2 C"]  # between the two convolutions of v and of h
 
-    def __init__(
-        self, channels: int, *, width: int = 5, reach: int = 3, dilation: int = 1, fold: int = 1, key: PRNGKeyArray
-    ):
+    def __init__(self, channels: int, *, width: int = 5, reach: int = 3, dilation: int = 1, key: PRNGKeyArray):
         """Fresh weights.
 
         Args:
@@ -52,18 +50,17 @@ class GatedBlock(eqx.Module):
             width: Columns that a convolution of v sees, an odd number; of two rows.
             reach: Cells that a convolution of h sees, its own included.
             dilation: Of the first convolution in each stream.
-            fold: As of every `CausalConvolution`.
             key: Of the weights.
         """
         k = jax.random.split(key, 5)
         C = channels
         self.up = (
-            CausalConvolution((2, width), C, C, dilation=dilation, fold=fold, key=k[0]),
-            CausalConvolution((2, width), C, 2 * C, fold=fold, key=k[1]),
+            CausalConvolution((2, width), C, C, dilation=dilation, key=k[0]),
+            CausalConvolution((2, width), C, 2 * C, key=k[1]),
         )
         self.left = (
-            CausalConvolution((1, reach), C, C, left=True, dilation=dilation, fold=fold, key=k[2]),
-            CausalConvolution((1, reach), C, 2 * C, left=True, fold=fold, key=k[3]),
+            CausalConvolution((1, reach), C, C, left=True, dilation=dilation, key=k[2]),
+            CausalConvolution((1, reach), C, 2 * C, left=True, key=k[3]),
         )
         self.link = CausalConvolution((1, 1), C, C, key=k[4])
         self.b = jnp.zeros((2, C))

@@ -42,7 +42,6 @@ _SCREEN = Recipe(
         conv_start=Start(4, 9, 8),
         conv_dilations=(1, 2, 4, 8),
         conv_places=True,
-        conv_fold=2,
     ),
     Training(
         optimizer="adam",
