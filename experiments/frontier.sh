@@ -45,7 +45,7 @@ dynamic)
   in_parts darn reproduce dynamic --rows mnist-frontier-dynamic
   ;;
 atari)
-  # About ten minutes a row on an H200 at 3 ms a frame: two epochs of 85,000 frames.
+  # One epoch of 85,000 frames a row: four minutes on an H200 at 2.5 ms a frame.
   for game in seaquest riverraid space_invaders freeway pong; do
     for row in "$game-frontier" "$game-frontier-episodes" "$game-frontier-plain" "$game-frontier-plain-episodes"; do
       in_parts darn reproduce atari --rows "$row"

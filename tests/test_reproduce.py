@@ -421,6 +421,7 @@ def test_figures_are_drawn_from_the_models_of_their_rows(games, monkeypatch):
     for figure in drawn:
         facts, lines = figures.draw(figure, driver)
         assert (facts, made) == ({}, [])  # nothing is trained unasked
+        assert figures.draw(figure, driver, make=True, only=["another row"]) == ({}, [])
         assert all("no trained model" in line for line in lines)
     for figure, panel in drawn.items():
         facts, lines = figures.draw(figure, driver, make=True)

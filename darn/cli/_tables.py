@@ -98,7 +98,7 @@ def reproduce(args) -> int:
         title = [f"{target}:"] if len(targets) > 1 else []
         try:
             if target in FIGURES:
-                more, text = _show_figure(target, driver, found, making)
+                more, text = _show_figure(target, driver, found, making, args.rows)
             else:
                 more, text = _SHOW[target](args, results, found)
         except DarnError as e:  # a figure needs data and a model; the tables are useful without it
@@ -190,10 +190,10 @@ def _show_atari(args, results, found):
     return mine, [*as_text(*atari.table(found)), "", note]
 
 
-def _show_figure(target, driver, found, making: bool):
+def _show_figure(target, driver, found, making: bool, only: list[str] | None):
     from darn.paper import figures
 
-    facts, lines = figures.draw(target, driver, make=making)
+    facts, lines = figures.draw(target, driver, make=making, only=only)
     if target == "fig2":
         path = driver.results / target / "curves.png"
         n = figures.curves({k: r for k, r in found.items() if r.get("table") != "atari"}, path)

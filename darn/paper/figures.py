@@ -1,6 +1,6 @@
 """Figures 2 to 5: pictures of trained models, each made of panels; and training curves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +25,24 @@ class Panel:
     caption: str
 
 
-def draw(figure: str, driver: Driver, *, make: bool = False) -> tuple[dict, list[str]]:
+def draw(
+    figure: str, driver: Driver, *, make: bool = False, only: Container[str] | None = None
+) -> tuple[dict, list[str]]:
     """Draws the panels whose models are there, all of them if `make` asks to train what is missing.
+
+    Args:
+        figure: its name.
+        driver: where models are and are trained.
+        make: train missing models.
+        only: names of rows; panels that show none of them are left as they are.
 
     Returns:
         The facts by panel, and what to print about them. With `make` the facts are stored as figure.json.
     """
     facts, lines = {}, []
     for panel in PANELS[figure]:
+        if only is not None and not any(name in only for name in panel.rows):
+            continue
         runs = [driver.model(row, make=make) for row in rows_of(figure, panel)]
         missing = [name for name, run in zip(panel.rows, runs) if run is None]
         if missing:
@@ -188,8 +198,9 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("fdarn", ("mnist-fdarn",), sample_probabilities, "p(x = 1 | h) of codes from mnist-fdarn"),
     ),
     "fig3": tuple(
-        Panel(game, (game,), above_nearest, f"samples of {game} above their nearest training frames")
+        Panel(name, (name,), above_nearest, f"samples of {name} above their nearest training frames")
         for game in ATARI_BOUNDS
+        for name in (game, f"{game}-frontier")
     ),
     "fig4": (
         Panel("freeway", ("freeway-3",), representation, "a frame of Freeway and the layers that it is coded in"),
