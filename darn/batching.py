@@ -1,5 +1,6 @@
 """Work over many rows in bounded memory: chunks of one size, padding, a key for every row, one device or several."""
 
+import itertools
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -89,6 +90,28 @@ def recut(parts: Iterable[Any], size: int) -> Iterator[Any]:
                 held, count = [], 0
     if held:
         yield join(held)
+
+
+def twice(parts: Iterable[Any]) -> tuple[Iterator[Any], Iterator[Any]]:
+    """Two iterators over the same parts, which are held from when one has given them until the other has.
+
+    (`itertools.tee` holds the last 57 of them.)
+    """
+    source = iter(parts)
+    mine, others = deque(), deque()
+
+    def one(mine: deque, others: deque) -> Iterator[Any]:
+        while True:
+            if not mine:
+                for part in itertools.islice(source, 1):
+                    mine.append(part)
+                    others.append(part)
+                    del part
+            if not mine:
+                return
+            yield mine.popleft()
+
+    return one(mine, others), one(others, mine)
 
 
 def join(parts: list[Any], axis: int = 0) -> Any:

@@ -420,15 +420,17 @@ def test_what_is_seen_is_worth_the_same_whatever_is_drawn_where_a_layer_separate
 
     @jax.jit
     def worths(missing, keys):
-        return jax.vmap(lambda missing: jax.vmap(lambda key: drawn_given(layer, c, x, missing, key))(keys))(missing)
+        drawn = jax.vmap(lambda missing: jax.vmap(lambda key: drawn_given(layer, c, x, missing, key))(keys))(missing)
+        return *drawn, jax.vmap(lambda missing: layer.log_prob_of(x, ~missing, c))(missing)
 
     separated = 0
     found = worths(jnp.asarray(np.array(masks)), jax.random.split(jax.random.key(1), 50))
-    for missing, y, log_w in zip(masks, *map(np.asarray, found)):
+    for missing, y, log_w, at_once in zip(masks, *map(np.asarray, found)):
         np.testing.assert_array_equal(y[:, ~missing], np.tile(np.asarray(x)[~missing], (50, 1)))
         if layer.separates(missing[None]):
             separated += 1
             assert np.ptp(log_w) < 1e-4
+            np.testing.assert_allclose(at_once, log_w[0], atol=1e-3)
     assert separated or layer.n_orders > 1
 
 

@@ -218,7 +218,13 @@ def test_memory_does_not_grow_with_the_rows():
         for _ in completion.complete_parts(model, parts, known):
             pass
 
-    for work, n in ((score, 30_000), (encode, 5000), (sample, 5000), (complete, 3000)):
+    def predict(n):
+        known = completion.survey(model, [mask[:1]]).times(n)
+        parts = ((rows.copy(), mask.copy(), None) for _ in range(n // 1000))
+        for _ in completion.conditional_parts(model, parts, known):
+            pass
+
+    for work, n in ((score, 30_000), (encode, 5000), (sample, 5000), (complete, 3000), (predict, 3000)):
         work(n)
         few, many = peak(partial(work, n)), peak(partial(work, 4 * n))
         assert many < 1.1 * few + 1e5, (work.__name__, few, many)

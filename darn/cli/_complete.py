@@ -72,7 +72,7 @@ def complete(args) -> None:
         given = holes.read(run, args.data, args.every, args.delimiter, args.unseen)
     else:
         given = holes.hide(run, args.data, args.split, args.every, args.hide, args.delimiter, args.unseen)
-    known, missing = given.survey(run)
+    known, missing = given.survey(run.model)
     if not given.rows:
         raise DarnError(f"{args.data} has no rows: give at least one")
     if not known.rows:
@@ -81,7 +81,7 @@ def complete(args) -> None:
     if args.given:
         known, conditions, within = cells.conditions(run, args.given, given, known)
     method = "importance" if known.how == "importance" else "exact"
-    ess, least, exact = Moments(), math.inf, Moments()
+    ess, least, exact, log_p = Moments(), math.inf, Moments(), Moments()
 
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=known.rows, **BAR, desc="completing"))
@@ -90,8 +90,10 @@ def complete(args) -> None:
         def filled():
             nonlocal least
             first, more = 1, {"conditions": conditions, "progress": bar.update, **options}
-            drawn = holes.completed(run, given, known, n, **more)
-            for part, x, sizes in drawn:
+            drawn = holes.completed(run, given, known, n, scored=args.hide is not None, **more)
+            for part, x, sizes, scores in drawn:
+                if scores is not None:
+                    log_p.add(scores)
                 if sizes is not None:
                     ess.add(sizes)
                     least = min(least, float(sizes.min()))
@@ -123,22 +125,22 @@ def complete(args) -> None:
         facts["cells"] = args.cells
         lines.append(f"  probabilities of the missing cells in {args.cells}: frequencies among {n:,} completions")
     if args.hide is not None:
-        scored = {"this model": run.model}
+        scored = {"this model": (log_p, method)}
         if args.baselines and not run.model.n_context:
             from darn.runs.baselines import best_mixture
 
             splits = run.splits()
             k, mixture = best_mixture(splits.train.unpack(), splits.valid.unpack())
-            scored[f"mixture of {k} Bernoullis"] = mixture
-        facts["log_p_missing"] = {}
-        for name, model in scored.items():
-            log_p, how = Moments(), ""
-            seen = completion.survey(model, (mask for _, mask, _ in given.given()))
+            name, seen, other, how = f"mixture of {k} Bernoullis", given.survey(mixture)[0], Moments(), ""
             with tqdm(total=seen.rows, **BAR, desc="scoring") as bar:
-                for part in completion.conditional_parts(model, given.given, seen, progress=bar.update, **options):
-                    log_p.add(part.log_p)
+                rows = given.given()
+                for _, part in completion.conditional_parts(mixture, rows, seen, progress=bar.update, **options):
+                    other.add(part.log_p)
                     how = part.method
-            mean, half = float(log_p.mean), 1.96 * float(log_p.std()) / log_p.count**0.5
+            scored[name] = other, how
+        facts["log_p_missing"] = {}
+        for name, (found, how) in scored.items():
+            mean, half = float(found.mean), 1.96 * float(found.std()) / found.count**0.5
             facts["log_p_missing"][name] = {"mean": mean, "rows_ci95": half, "method": how}
             lines.append(f"  log p(missing | observed) {mean:9.3f} nats ± {half:.2f} over rows ({how}): {name}")
     if given.layout is not None:

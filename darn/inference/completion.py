@@ -1,13 +1,15 @@
 """Completion: draws of missing units given the observed ones, and log p(x_missing | x_observed)."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from darn.batching import join, recut, row_keys, rows_within, stream_rows
+from darn.batching import join, row_keys, rows_within, stream_rows, twice
 from darn.devices import everywhere
 from darn.errors import DarnError
 from darn.inference import likelihood
@@ -45,10 +47,10 @@ def holes(x, missing=None) -> tuple[np.ndarray, np.ndarray]:
         raise DarnError(f"rows to complete must be an array of shape (N, n_x) with at least one row, not {x.shape}")
     nan = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
     mask = nan if missing is None else nan | _mask(missing, x.shape)
-    filled = np.where(nan, 0, x).astype(np.float32)
+    filled = np.where(nan, 0, x) if x.dtype.kind == "f" else x
     if ((filled != 0) & (filled != 1)).any():
         raise DarnError("rows to complete must be 0 and 1, with missing values marked by NaN or a mask")
-    return filled, mask
+    return filled.astype(np.uint8, copy=False), mask
 
 
 def check_width(model: Stack, x: np.ndarray) -> None:
@@ -109,6 +111,10 @@ class Survey:
     how: str  # "codes" | "enumerate" | "importance"
     states: int  # fillings of all rows together, if they are enumerated
 
+    def times(self, rows: int) -> "Survey":
+        """The survey of so many rows like these."""
+        return Survey(self.rows * rows, self.how, self.states * rows)
+
 
 def survey(model: Stack, masks: Iterable[np.ndarray]) -> Survey:
     """Looks at which units are missing.
@@ -149,7 +155,7 @@ def complete_parts(
 
     Args:
         model: any stack.
-        parts: (x, mask, context) of consecutive rows: float32 of 0 and 1, bool, float32 or None.
+        parts: (x, mask, context) of consecutive rows: uint8 of 0 and 1, bool, float32 or None.
         known: the `survey` of their masks.
         n: completions per row.
         seed: of everything random.
@@ -167,9 +173,10 @@ def complete_parts(
     each = 2 ** sum(model.n_h) if known.how == "codes" else n_samples
     size = rows_within(model.row_floats * each, known.rows, 100, 1 << 24)
     model, exact = everywhere(model), known.how == "codes"
+    keys_of = jax.jit(partial(row_keys, jax.random.key(seed)))
 
     def part(numbers, x, mask, context):
-        keys = row_keys(jax.random.key(seed), numbers)
+        keys = keys_of(numbers)
         if exact:
             return by_codes(model, x, mask, context, keys, n)
         return by_weights(model, x, mask, context, keys, n, each, sweeps, conditions)
@@ -205,30 +212,41 @@ def conditional(
     """
     filled, mask = holes(x, missing)
     side = None if context is None else np.asarray(context, np.float32)
-    read = lambda: [(filled, mask, side)]  # noqa: E731
     options: dict[str, Any] = {"seed": seed, "n_samples": n_samples, "sweeps": sweeps}
-    found = list(conditional_parts(model, read, survey(model, [mask]), **options))
+    both = conditional_parts(model, [(filled, mask, side)], survey(model, [mask]), **options)
+    found = [likelihood for _, likelihood in both]
     log_p, ess = join([(f.log_p, f.ess) for f in found])
     return ConditionalLikelihood(log_p, found[0].method, ess)
 
 
 def conditional_parts(
     model: Stack,
-    read: Callable[[], Iterable[tuple]],
+    parts: Iterable[tuple],
     known: Survey,
     *,
     seed: int = 0,
     n_samples: int = 1000,
-    sweeps: int = 5,
-    progress: Callable[[int], object] | None = None,
-) -> Iterator[ConditionalLikelihood]:
-    """`conditional` for rows that come in parts; `read` gives (x, mask, context) from the first row on, twice."""
-    options: dict[str, Any] = {"seed": seed, "n_samples": n_samples}
+    **options: Any,
+) -> Iterator[tuple[Completions, ConditionalLikelihood]]:
+    """`complete_parts` and `conditional` at once, for rows whose missing units have their values.
+
+    Args:
+        model: any stack.
+        parts: as for `complete_parts`.
+        known: as for `complete_parts`.
+        seed: of everything random.
+        n_samples: as for `complete`.
+        **options: of `complete_parts`.
+
+    Yields:
+        Both for consecutive rows.
+    """
     how = likelihood.method_for(model)
-    rows = ((x, context, None) for x, _, context in read())
-    whole = likelihood.score_parts(model, rows, known.rows, method=how, repeats=1, **options)
-    seen = complete_parts(model, read(), known, sweeps=sweeps, progress=progress, **options)
-    both = "exact" if known.how != "importance" and how == "exact" else "importance"
-    observed = recut(((s.log_p_observed, s.ess) for s in seen), 1000)
-    for (log_p,), (log_p_observed, ess) in zip(recut(((w.log_p,) for w in whole), 1000), observed):
-        yield ConditionalLikelihood(log_p - log_p_observed, both, ess)
+    to_fill, to_score = twice(parts)
+    rows = ((x, context, None) for x, _, context in to_score)
+    scored = likelihood.score_parts(model, rows, known.rows, method=how, repeats=1, seed=seed, n_samples=n_samples)
+    whole = itertools.chain.from_iterable(part.log_p for part in scored)
+    for found in complete_parts(model, to_fill, known, seed=seed, n_samples=n_samples, **options):
+        count = len(found.x)
+        log_p = np.fromiter(itertools.islice(whole, count), np.float64, count)
+        yield found, ConditionalLikelihood(log_p - found.log_p_observed, found.method, found.ess)

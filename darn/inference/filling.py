@@ -16,6 +16,7 @@ every layer. If no observed unit depends on a missing one, the weight depends on
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -27,8 +28,10 @@ from jax.nn import logsumexp
 
 from darn.inference import likelihood
 from darn.inference.constrained import held
+from darn.inference.sampling import as_floats
 from darn.model import Stack
 from darn.nn import softplus
+from darn.random import uniform
 
 FIT_STEPS, FIT_SAMPLES = 300, 8  # for fitting the encoder's biases to one row
 
@@ -38,7 +41,7 @@ def drawn_given(layer, c, x, missing, key):
 
     If the layer has several orders, one is drawn: on average, that is the layer.
     """
-    u = jax.random.uniform(jax.random.fold_in(key, 0), (layer.n,))
+    u = uniform(jax.random.fold_in(key, 0), layer.n)
     order, _ = layer.draw_order(jax.random.fold_in(key, 1))
 
     def decide(log_w, j, a):
@@ -64,20 +67,20 @@ def _shifted(model: Stack, shift) -> Stack:
     return eqx.tree_at(where, model, [layer.shifted(s) for layer, s in zip(where(model), shift)])
 
 
-@eqx.filter_jit
+@partial(jax.jit, static_argnames="n")
 def by_codes(model, x, missing, context, keys, n):
     """Exact: every code, weighted by p(h) p(x_observed | h)."""
-    m = sum(model.n_h)
+    x, m = as_floats(x), sum(model.n_h)
     codes = ((jnp.arange(2**m)[:, None] >> jnp.arange(m - 1, -1, -1)[None]) & 1).astype(x.dtype)
     split = lambda code: tuple(jnp.split(code, np.cumsum(model.n_h)[:-1])) if m else ()  # noqa: E731
     layer = model.decoder[0].layer
 
     def one(x, missing, context, key):
-        k_h, k_w, k_x = jax.random.split(key, 3)
+        k_h, k_x = jax.random.split(key)
 
         def weigh(code):
             h = split(code)
-            return model.log_prior(h, context) + drawn_given(layer, model.above(0, h, context), x, missing, k_w)[1]
+            return model.log_prior(h, context) + layer.log_prob_of(x, ~missing, model.above(0, h, context))
 
         log_w = jax.vmap(weigh)(codes)
         chosen = codes[jax.random.categorical(k_h, log_w, shape=(n,))]
@@ -94,7 +97,7 @@ def by_codes(model, x, missing, context, keys, n):
 @eqx.filter_jit
 def by_weights(model, x, missing, context, keys, n, each, sweeps, conditions=None):
     """Importance resampling; the encoder's input is the mean of fillings that the sweeps refine."""
-    layer = model.decoder[0].layer
+    x, layer = as_floats(x), model.decoder[0].layer
 
     def one(x, missing, context, key):
         k_start, k_sweeps, k_fit, k_last, k_choice = jax.random.split(key, 5)

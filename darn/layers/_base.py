@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.nn import logsumexp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from darn.errors import InputError
 from darn.gradients import Estimator, bernoulli
@@ -197,6 +197,20 @@ class AbstractBinaryLayer(eqx.Module):
             return bits_log_prob(y, self.logits(y, c))
         each = lax.map(lambda k: bits_log_prob(y, self.logits(y, c, order=k)), jnp.arange(self.n_orders))
         return logsumexp(each) - jnp.log(self.n_orders)
+
+    def log_prob_of(self, y: Float[Array, " n"], known: Bool[Array, " n"], c: Array | None = None) -> Float[Array, ""]:
+        """The log-probability of the known units, none of which may depend on the others (see `separates`).
+
+        Args:
+            y: (n,) of 0 and 1.
+            known: (n,) of bool.
+            c: (n_c,), the context; None without one.
+
+        Returns:
+            A scalar, in nats.
+        """
+        a = self.logits(y, c)
+        return jnp.sum(jnp.where(known, y * a - softplus(a), 0))
 
     def training_log_prob(
         self, y: Float[Array, " n"], c: Array | None = None, *, key: PRNGKeyArray

@@ -1,5 +1,7 @@
 """Independent units given the context."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -60,6 +62,12 @@ class Factorial(AbstractBinaryLayer):
         # precision, since this is the one place where an accelerator's reduced float32 would show in the result.
         a = self.start(c)
         return jnp.dot(y, a, precision=lax.Precision.HIGHEST) - jnp.sum(softplus(a))
+
+    def log_prob_of(self, y, known, c=None):
+        # As `log_prob`: many rows under many codes are two matrix products.
+        a, known = self.start(c), known.astype(y.dtype)
+        dot = partial(jnp.dot, precision=lax.Precision.HIGHEST)
+        return dot(y * known, a) - dot(known, softplus(a))
 
     def sample(self, c=None, *, key, bit=bernoulli):
         return bit(self.start(c), uniform(key, self.n))

@@ -31,6 +31,7 @@ from darn.data import (
 from darn.errors import DarnError
 from darn.files import open_output
 from darn.inference import completion
+from darn.model import Stack
 from darn.runs import synthetic
 from darn.runs.run import Run
 
@@ -61,19 +62,24 @@ class HoleSource:
     rows: int
     read: Callable[[], Iterator[Holes]]  # from the first row on; can be called again
     layout: Layout | None = None  # of the table they come from
+    alike: bool = False  # whether the same units are missing in all rows
 
-    def survey(self, run: Run) -> tuple[completion.Survey, int]:
+    def survey(self, model: Stack) -> tuple[completion.Survey, int]:
         """What is missing in the rows with holes, and the number of missing units."""
         missing = 0
 
         def masks() -> Iterator[np.ndarray]:
             nonlocal missing
             for part in self.read():
-                completion.check_width(run.model, part.x)
-                missing += int(part.mask.sum())
-                yield part.mask[part.holed]
+                completion.check_width(model, part.x)
+                mask = part.mask[: 1 if self.alike else None]
+                missing += int(mask.sum())
+                yield mask[part.holed[: len(mask)]]
+                if self.alike:
+                    break
 
-        return completion.survey(run.model, masks()), missing
+        found = completion.survey(model, masks())
+        return (found.times(self.rows), missing * self.rows) if self.alike else (found, missing)
 
     def given(self, seen: Callable[[Holes], object] = lambda part: None) -> Iterator[tuple]:
         """The rows with holes as `completion.complete_parts` takes them; `seen` is told of every part."""
@@ -85,7 +91,9 @@ class HoleSource:
                 yield *completion.holes(part.x[holed], part.mask[holed]), side
 
 
-def completed(run: Run, source: HoleSource, known: completion.Survey, n: int, **options: Any) -> Iterator[tuple]:
+def completed(
+    run: Run, source: HoleSource, known: completion.Survey, n: int, *, scored: bool = False, **options: Any
+) -> Iterator[tuple]:
     """Completes all rows part by part; rows without holes are copied unchanged.
 
     Args:
@@ -93,30 +101,39 @@ def completed(run: Run, source: HoleSource, known: completion.Survey, n: int, **
         source: the rows.
         known: their survey.
         n: completions of each row.
+        scored: whether the missing units have their values, so that log p(missing | observed) is known.
         **options: of `completion.complete_parts`.
 
     Yields:
-        (rows, (N, n, n_x) completions, effective sample sizes or None) of consecutive rows.
+        (rows, (N, n, n_x) completions, `Completions.ess`, `ConditionalLikelihood.log_p`) of consecutive rows; the last
+        two of rows with holes only, or None.
     """
     waiting: deque[Holes] = deque()
-    held: list[tuple] = []
+    held: list[Any] = []
     ready = 0
+    holed = source.given(waiting.append)
+    if scored:
+        found = completion.conditional_parts(run.model, holed, known, n=n, **options)
+        drawn = ((f.x, f.ess, scores.log_p) for f, scores in found)
+    else:
+        found = completion.complete_parts(run.model, holed, known, n=n, **options)
+        drawn = ((f.x, f.ess, None) for f in found)
 
     def fill(part: Holes) -> tuple:
         nonlocal held, ready
         filled = np.repeat(np.where(part.mask, 0, part.x).astype(np.uint8)[:, None], n, axis=1)
-        count, ess = int(part.holed.sum()), None
-        if count:
-            drawn, ess = join(held)
-            filled[part.holed] = drawn[:count]
-            rest = drawn[count:], None if ess is None else ess[count:]
-            held, ready = [rest] if len(rest[0]) else [], ready - count
-            ess = None if ess is None else ess[:count]
-        return part, filled, ess
+        count = int(part.holed.sum())
+        if not count:
+            return part, filled, None, None
+        whole: tuple = join(held)
+        ready -= count
+        held = [tuple(v if v is None else v[count:] for v in whole)] if ready else []
+        filled[part.holed] = whole[0][:count]
+        return part, filled, *(v if v is None else v[:count] for v in whole[1:])
 
-    for found in completion.complete_parts(run.model, source.given(waiting.append), known, n=n, **options):
-        held.append((found.x, found.ess))
-        ready += len(found.x)
+    for one in drawn:
+        held.append(one)
+        ready += len(one[0])
         while waiting and int(waiting[0].holed.sum()) <= ready:
             yield fill(waiting.popleft())
     while waiting:
@@ -168,7 +185,8 @@ def hide(
     units = hidden_units(run, what)
     path = run.recipe.data.source if source is None else source
     if run.schema is None or not is_table(path):
-        return HoleSource(rows.rows, lambda: (Holes(x, np.broadcast_to(units, x.shape), c) for x, c in rows.parts()))
+        read = lambda: (Holes(x, np.broadcast_to(units, x.shape), c) for x, c in rows.parts())  # noqa: E731
+        return HoleSource(rows.rows, read, alike=True)
     gone = set(_owners(run)[units].tolist())
     if source is None or split is not None:
         whole = read_table(path, delimiter=delimiter, split=split or "test", seed=run.recipe.training.seed)
@@ -177,12 +195,12 @@ def hide(
         found = open_table_parts(path, path, delimiter)
         layout, tables = found.layout, found.read
 
-    def read() -> Iterator[Holes]:
+    def cells() -> Iterator[Holes]:
         for (x, context), table in _aligned(rows.parts(), every_kth(tables(), every)):
-            cells = np.tile([n in gone for n in table.names], (len(table), 1))
-            yield Holes(x, np.broadcast_to(units, x.shape), context, table, cells)
+            hidden = np.tile([n in gone for n in table.names], (len(table), 1))
+            yield Holes(x, np.broadcast_to(units, x.shape), context, table, hidden)
 
-    return HoleSource(rows.rows, read, layout)
+    return HoleSource(rows.rows, cells, layout, alike=True)
 
 
 def _aligned(rows: Iterator[tuple], tables: Iterable[Table]) -> Iterator[tuple[tuple, Table]]:

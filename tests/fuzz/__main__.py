@@ -3,9 +3,9 @@
 import argparse
 import json
 import os
-import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,11 @@ os.environ.setdefault("XLA_FLAGS", QUICK)  # most programs run once
 from darn.cache import use_cache  # noqa: E402
 from darn.runs.provenance import commit, versions  # noqa: E402
 from fuzz import drive, readers  # noqa: E402
-from fuzz.drive import ROOT  # noqa: E402
+from fuzz.drive import ROOT, Target  # noqa: E402
 
 
-def targets(args):
-    """(name, how many files, the function that makes the target in a folder)."""
+def targets(args) -> list[Target]:
+    """What the arguments ask for, slow ones first."""
     from fuzz import trips
     from fuzz.commands import Commands
     from fuzz.compressed import Compressed
@@ -32,20 +32,22 @@ def targets(args):
     from fuzz.packs import Packs
     from fuzz.tables import Tables
 
-    yield "models", args.models, Models
-    yield "drn", args.drn, Compressed
-    yield "folders", args.folders, Folders
-    yield "packs", args.packs, Packs
-    for ending in readers.FILES:
-        yield f"reader {ending}", args.readers, lambda _, ending=ending: readers.Reader(ending)
-    for way in WAYS:
-        count = args.kills if way == "random" else -(-args.kills // (AIMED if way.startswith("aimed") else 2.5))
-        yield f"kill {way}", int(count), partial(Kills, way)
-    yield "kill commands", args.kills, Commands
-    yield "trips of tables", args.tables, lambda _: trips.table
-    yield "tables", args.commands, Tables
-    yield "trips of stacks", args.stacks, lambda _: trips.stack
-    yield "bombs", len(readers.BOMBS), readers.Bombs
+    kills = {way: -(-args.kills // (AIMED if way.startswith("aimed") else 2.5)) for way in WAYS}
+    kills["random"] = args.kills
+    found = [
+        Target("bombs", len(readers.BOMBS), readers.Bombs, together=True),
+        Target("trips of stacks", args.stacks, lambda _: trips.stack),
+        Target("tables", args.commands, Tables),
+        Target("kill commands", args.kills, Commands),
+        *(Target(f"kill {way}", int(count), partial(Kills, way)) for way, count in kills.items()),
+        Target("folders", args.folders, Folders),
+        Target("drn", args.drn, Compressed),
+        Target("models", args.models, Models),
+        Target("packs", args.packs, Packs),
+        Target("trips of tables", args.tables, lambda _: trips.table),
+        *(Target(f"reader {e}", args.readers, lambda _, e=e: readers.Reader(e)) for e in readers.FILES),
+    ]
+    return [target for target in found if target.name.startswith(args.only) and target.files]
 
 
 def table(rows: dict[str, dict]) -> str:
@@ -73,33 +75,31 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--commands", type=int, default=100, help="random tables, through every command")
     parser.add_argument("--stacks", type=int, default=200, help="random stacks, with fifty sets of rows each")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--only", default="", help="targets whose name begins so")
     parser.add_argument("--out", type=Path, help="default: results/fuzz/fuzz.json, or named after --only")
     args = parser.parse_args(argv)
     rows: dict[str, dict] = {}
+    began = time.monotonic()
     out = args.out or ROOT / "results" / "fuzz" / f"{args.only.replace(' ', '-') or 'fuzz'}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     given = {k: v for k, v in vars(args).items() if v != parser.get_default(k) and k != "out"}
     command = " ".join(["python -m fuzz", *(f"--{k} {v}" for k, v in given.items())])
     record = {"command": command, "seed": args.seed, "commit": commit()}
-    record |= {"versions": versions(), "device": f"{machine()} CPU, {os.cpu_count()} cores", "targets": rows}
+    record |= {"versions": versions(), "device": f"{machine()} CPU, {os.cpu_count()} cores"}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DARN_CACHE"] = f"{folder}/cache"  # of compiled programs, for all processes
         use_cache()
-        for i, (name, count, make) in enumerate(targets(args)):
-            if not name.startswith(args.only) or not count:
-                continue
-            counts = drive.shared(
-                name, make, Path(folder, str(i)), count, args.seed, 1 if name == "bombs" else args.workers
-            )
-            rows[name] = counts.to_json()
+        wanted = targets(args)
+        for counts in drive.shared(wanted, Path(folder), args.seed, args.jobs):
+            rows[counts.name] = counts.to_json()
+            record["targets"] = {t.name: rows[t.name] for t in wanted if t.name in rows}
+            record["seconds"] = round(time.monotonic() - began)
             out.write_text(json.dumps(record, indent=1) + "\n")
-            shutil.rmtree(Path(folder, str(i)), ignore_errors=True)
-            print(f"{name}: {count} files in {counts.seconds:.0f} s", file=sys.stderr, flush=True)
+            print(f"{counts.name}: {counts.files} files", file=sys.stderr, flush=True)
             for failure, times in Counter(f.partition(": ")[2] for f in counts.failures).most_common(20):
                 print(f"  {times} x {failure}", file=sys.stderr, flush=True)
-    print(table(rows))
+    print(table(record["targets"]))
     return int(any(r["failures"] for r in rows.values()))
 
 

@@ -7,11 +7,12 @@ import json
 import os
 import resource
 import selectors
+import shutil
 import signal
 import sys
 import time
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 30  # of processor time for one file: other programs may be running
 WAITING = 300  # seconds on the wall, for what waits for ever
 MEMORY = 2 << 30  # bytes a process may hold; in the test suite, beyond what it held before
+FILES = 10  # the least that a process is started for
 CAP = 12 << 30  # what a bomb gets before the allocation fails
 
 Once = Callable[[np.random.Generator, Path], str]
@@ -60,7 +62,7 @@ class Counts:
     failures: list[str] = field(default_factory=list)
     peak_mb: float = 0.0
     slowest: float = 0.0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of all processes together
 
     def add(self, result: Result) -> None:
         self.files += 1
@@ -74,7 +76,7 @@ class Counts:
             "files": self.files,
             **dict(sorted(self.outcomes.items())),
             "failures": len(self.failures),
-            "first_failures": self.failures[:20],
+            "first_failures": sorted(self.failures, key=lambda f: int(f.partition(":")[0].split()[-1]))[:20],
             "peak_memory_mb": round(self.peak_mb),
             "slowest_seconds": round(self.slowest, 2),
             "seconds": round(self.seconds, 1),
@@ -102,23 +104,44 @@ def drive(name: str, once: Once, folder: Path, count: int, seed: int) -> Counts:
     return counts
 
 
-def shared(name: str, make: Callable[[Path], Once], folder: Path, count: int, seed: int, workers: int) -> Counts:
-    """`drive` in several processes, each with a folder of its own in `folder`.
+@dataclass
+class Target:
+    """Files that are made and opened in one way."""
 
-    A process that dies at a file is a failure, and another takes its place. They are forked, so this process must not
-    have started JAX.
+    name: str
+    files: int
+    make: Callable[[Path], Once]  # in a folder of its own
+    together: bool = False  # whether one process takes all files
+
+
+def shared(targets: list[Target], folder: Path, seed: int, jobs: int) -> Iterator[Counts]:
+    """`drive` for all targets at once in `jobs` processes; the counts of each as soon as it is done.
+
+    A file's generator follows from its number alone, so what comes of it does not depend on the number of processes.
+    One that dies at a file is a failure, and another takes its place. They are forked, so this process must not have
+    started JAX.
     """
-    counts, began = Counts(name), time.monotonic()
+    left, open_parts = deque(), Counter()
+    for i, target in enumerate(targets):
+        counts = Counts(target.name)
+        parts = 1 if target.together else min(jobs, -(-target.files // FILES))
+        for j in range(parts):
+            numbers = list(range(seed + j, seed + target.files, parts))
+            left.append(_Worker(target.name, target.make, folder / f"{i}" / f"{j}", numbers, counts))
+        open_parts[target.name] = parts
     with selectors.DefaultSelector() as waiting:
-        for i in range(workers):
-            _Worker(name, make, folder / f"{i}", list(range(seed + i, seed + count, workers)), counts).wait(waiting)
-        while waiting.get_map():
+        while left or waiting.get_map():
+            while left and len(waiting.get_map()) < jobs:
+                left.popleft().start(waiting)
             for key, _ in waiting.select(timeout=1):
-                key.data.read(waiting)
+                worker = key.data
+                if not worker.read(waiting):
+                    shutil.rmtree(worker.folder, ignore_errors=True)
+                    open_parts[worker.name] -= 1
+                    if not open_parts[worker.name]:
+                        yield worker.counts
             for key in list(waiting.get_map().values()):
                 key.data.check()
-    counts.seconds = time.monotonic() - began
-    return counts
 
 
 class _Worker:
@@ -126,11 +149,9 @@ class _Worker:
 
     def __init__(self, name: str, make: Callable[[Path], Once], folder: Path, numbers: list[int], counts: Counts):
         self.name, self.make, self.folder, self.numbers, self.counts = name, make, folder, numbers, counts
-        self.heard = time.monotonic()
 
-    def wait(self, waiting: selectors.BaseSelector) -> None:
-        if not self.numbers:
-            return
+    def start(self, waiting: selectors.BaseSelector) -> None:
+        self.began = self.heard = time.monotonic()
         self.text, (self.pipe, theirs) = b"", os.pipe()
         self.pid = os.fork()
         if not self.pid:
@@ -156,7 +177,8 @@ class _Worker:
             sys.stderr.flush()
             os._exit(status)
 
-    def read(self, waiting: selectors.BaseSelector) -> None:
+    def read(self, waiting: selectors.BaseSelector) -> bool:
+        """Whether more is to come."""
         more = os.read(self.pipe, 1 << 16)
         *lines, self.text = (self.text + more).split(b"\n")
         for line in lines:
@@ -165,16 +187,19 @@ class _Worker:
             self.counts.add(result)
             self.heard = time.monotonic()
         if more:
-            return
+            return True
         waiting.unregister(self.pipe)
         os.close(self.pipe)
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         if self.numbers and status == 1:  # whatever comes next would fail alike
             while self.numbers:
                 self.counts.add(Result(self.numbers.pop(0), "not made", "the target could not be made"))
+        self.counts.seconds += time.monotonic() - self.began
         if self.numbers:
             self.counts.add(Result(self.numbers.pop(0), "died", f"the process ended with {status}"))
-            self.wait(waiting)
+        if self.numbers:
+            self.start(waiting)
+        return bool(self.numbers)
 
     def check(self) -> None:
         """Ends a process that hangs where no signal reaches Python."""

@@ -1,5 +1,10 @@
 """The short run: a few files of each target with fixed seeds, and every bomb. `make fuzz` is the long one."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
 from fuzz import drive, readers
@@ -40,6 +45,20 @@ def test_random_tables_through_every_command(tmp_path):
     counts = drive.drive("tables", Tables(tmp_path), tmp_path, 3, seed=TRAINED)
     assert counts.failures == []
     assert counts.outcomes["same"] > 0
+
+
+def test_the_long_run_counts_the_same_in_any_number_of_processes(tmp_path):
+    found = []
+    for jobs in (1, 3):
+        out = tmp_path / f"{jobs}.json"
+        words = ["--only", "reader .p", "--readers", "30", "--jobs", str(jobs), "--out", str(out)]
+        path = os.pathsep.join([str(drive.ROOT / "tests"), str(drive.ROOT)])
+        subprocess.run([sys.executable, "-m", "fuzz", *words], env=os.environ | {"PYTHONPATH": path}, check=True)
+        measured = {"seconds", "slowest_seconds", "peak_memory_mb"}
+        targets = json.loads(out.read_text())["targets"]
+        found.append({name: {k: v for k, v in row.items() if k not in measured} for name, row in targets.items()})
+    assert found[0] == found[1]
+    assert found[0]["reader .png"]["files"] == 30
 
 
 def test_the_driver_sees_what_goes_wrong(tmp_path):
