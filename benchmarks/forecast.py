@@ -1,68 +1,104 @@
-"""`darn plan` beside what a run takes: `python -m benchmarks.forecast RECIPE ... [--out FILE]`.
+"""`darn plan` beside what a run takes: `python -m benchmarks.forecast [RECIPE ...] [--out FILE]`.
 
-Predicted and measured in turn on the same device. A step is measured over whole epochs of the run's own program, its
-memory is what XLA says of that program, and the arrays that the run holds.
+The recipes are trained for some seconds each, and then predicted, in turn on the same device. The seconds of a step are
+those that the run itself counts. Memory is the peak that an accelerator reports in the first round; name small recipes
+first, since a peak shows only if it is higher than those before. A CPU has no such record: there it is the arrays that
+the run holds, and what XLA says of the run's programs.
 """
 
 import argparse
+import gc
 import json
-import os
+import statistics
 import time
 from pathlib import Path
 
 import jax
-import numpy as np
 
-from benchmarks.measure import environment
+from benchmarks.measure import ROOT, device_name, environment
+from darn.data import Splits
 from darn.paper.recipes import RECIPES
 from darn.runs.dataset import load_data
 from darn.runs.forecast import forecast
+from darn.runs.recipe import Recipe
 from darn.runs.start import new_model
 from darn.training import DeviceRows, Loop
 
-NAMES = ("mushrooms", "adult", "dna", "digits", "mnist-500")
-SECONDS = 2.0
+NAMES = ("digits", "dna", "mushrooms", "adult", "mnist-500")  # by their memory
+SECONDS = 3.0
+WITHIN = 0.25
 
 
-def compared(name: str) -> dict:
-    """One recipe, predicted and measured."""
-    recipe = RECIPES[name]
-    splits = load_data(recipe)
-    told = forecast(recipe, splits)
+def measured(recipe: Recipe, splits: Splits) -> dict[str, float | None]:
+    """Seconds of a step, and bytes, of a run that is ended after some seconds."""
+    before = _reported()
     dynamic = recipe.data.binarize == "dynamic" and splits.train.grey
     rows = DeviceRows.put(splits.train), DeviceRows.put(splits.valid)
     loop = Loop([new_model(recipe, splits)], [recipe.training], *rows, dynamic=dynamic)
-    program = loop.program.epochs.lower(loop.state, loop.hyper, rows[0], 0, 1).compile()
-    temporary = program.memory_analysis().temp_size_in_bytes
-    held = sum(v.nbytes for v in jax.tree.leaves((loop.state, loop.best, rows)))
-    state, steps, began = loop.state, 0, None
-    while began is None or time.perf_counter() - began < SECONDS:
-        state, _ = jax.block_until_ready(program(state, loop.hyper, rows[0], 0, 1))
-        began, steps = (time.perf_counter(), 0) if began is None else (began, steps + loop.program.steps_per_epoch)
-    step = (time.perf_counter() - began) / steps
-    memory = temporary + held
-    return {
-        "recipe": name,
-        "step_seconds": {"predicted": told.step_seconds, "measured": step, "ratio": told.step_seconds / step},
-        "memory_bytes": {"predicted": told.memory_bytes, "measured": memory, "ratio": told.memory_bytes / memory},
-        "load": os.getloadavg()[0],
-    }
+    record, times, began = loop.records[0], [], None
+    while loop.running and (began is None or time.perf_counter() - began < SECONDS):
+        epoch, seconds = loop.epoch, record.seconds
+        loop.advance()
+        if record.seconds > seconds:  # the first call, which compiles, is not counted
+            times.append((record.seconds - seconds) / (loop.epoch - epoch) / loop.program.steps_per_epoch)
+            began = began or time.perf_counter()
+    after = _reported()
+    if before is None or after is None:
+        memory = _by_programs(loop, *rows)
+    elif after["peak_bytes_in_use"] > before["peak_bytes_in_use"]:
+        memory = after["peak_bytes_in_use"] - before["bytes_in_use"]
+    else:
+        memory = None
+    return {"step_seconds": statistics.median(times), "memory_bytes": memory}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("recipes", nargs="*", default=NAMES)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    found = []
-    for name in args.recipes:
-        found.append(compared(name))
-        print(json.dumps(found[-1]), flush=True)
-    within = [bool(np.isclose(r[k]["ratio"], 1, atol=0.25)) for r in found for k in ("step_seconds", "memory_bytes")]
-    print(f"{sum(within)} of {len(within)} predictions are within 25%")
-    command = " ".join(["python -m benchmarks.forecast", *args.recipes])
-    if args.out:
-        args.out.write_text(json.dumps(environment(command, 0) | {"runs": found}, indent=1) + "\n")
+def _reported() -> dict | None:
+    """What the device says of its memory, without what is no longer in use."""
+    gc.collect()
+    return jax.local_devices()[0].memory_stats()
+
+
+def _by_programs(loop: Loop, train: DeviceRows, valid: DeviceRows) -> int:
+    """The arrays that the run holds, and the temporary ones of a call into one of its programs."""
+    program, given = loop.program, (loop.state, loop.hyper)
+    lowered = program.epochs.lower(*given, train, 0, 1), program.bound.lower(*given, valid, n_samples=loop.n_samples)
+    temporary = max(one.compile().memory_analysis().temp_size_in_bytes for one in lowered)
+    return temporary + sum(v.nbytes for v in jax.tree.leaves((loop.state, loop.best, train, valid)))
+
+
+def main(argv: list[str] | None = None) -> dict:
+    parser = argparse.ArgumentParser("python -m benchmarks.forecast", description=__doc__)
+    parser.add_argument("recipes", nargs="*", default=NAMES, metavar="RECIPE")
+    parser.add_argument("--rounds", type=int, default=1, help="more on a machine that has other work to do")
+    parser.add_argument("--out", type=Path, help="where the JSON goes; default: results/bench/<device>-forecast.json")
+    args = parser.parse_args(argv)
+    given = {name: (RECIPES[name], load_data(RECIPES[name])) for name in args.recipes}
+    rounds = []
+    for _ in range(args.rounds):
+        runs = {name: measured(*one) for name, one in given.items()}
+        rounds.append({name: (runs[name], forecast(*one)) for name, one in given.items()})
+    command = " ".join(["python -m benchmarks.forecast", *args.recipes, f"--rounds {args.rounds}"])
+    record = environment(command, 0) | {"seconds": SECONDS, "recipes": [compared(name, rounds) for name in given]}
+    for one in record["recipes"]:
+        print(json.dumps(one), flush=True)
+    ratios = [one[key]["ratio"] for one in record["recipes"] for key in ("step_seconds", "memory_bytes")]
+    within = [ratio is not None and abs(ratio - 1) <= WITHIN for ratio in ratios]
+    print(f"{sum(within)} of {len(within)} predictions are within {WITHIN:.0%}")
+    out = args.out or ROOT / "results" / "bench" / f"{device_name()}-forecast.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+def compared(name: str, rounds: list[dict]) -> dict:
+    """Predictions of a recipe and the figures measured: of time, the medians over the rounds and of their ratios."""
+    runs, told = zip(*(one[name] for one in rounds))
+    steps = [run["step_seconds"] for run in runs], [each.step_seconds for each in told]
+    step = {"predicted": statistics.median(steps[1]), "measured": statistics.median(steps[0])}
+    step |= {"ratio": statistics.median(p / m for m, p in zip(*steps)), "rounds": steps}
+    memory = {"predicted": told[0].memory_bytes, "measured": runs[0]["memory_bytes"]}
+    memory["ratio"] = memory["measured"] and memory["predicted"] / memory["measured"]
+    return {"recipe": name, "batch": told[0].batch, "step_seconds": step, "memory_bytes": memory}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+
+from darn.shuffle import MANY, ROUNDS, feistel
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
@@ -51,8 +53,29 @@ def permutation(key: PRNGKeyArray, n: int) -> Int[Array, " n"]:
     Returns:
         A permutation.
     """
+    if n > MANY:
+        return permuted(key, jnp.arange(n, dtype=jnp.uint32), n)
     low = max(n - 1, 1).bit_length()
     if low > 14:  # too few random bits would be left, and an epoch over so many rows is long anyway
         return jax.random.permutation(key, n)
     words = jax.random.bits(key, (n,), jnp.uint32) >> low << low | jnp.arange(n, dtype=jnp.uint32)
     return (jnp.sort(words) & ((1 << low) - 1)).astype(jnp.int32)
+
+
+def permuted(key: PRNGKeyArray, places: UInt32[Array, " N"], n: int) -> Int[Array, " N"]:
+    """`permutation(key, n)[places]` for more than `MANY` numbers, without the list of them.
+
+    Args:
+        key: any key.
+        places: which numbers to compute.
+        n: how many there are.
+
+    Returns:
+        The numbers at these places.
+    """
+    keys, end = jax.random.bits(key, (ROUNDS,), jnp.uint32), jnp.uint32(n)
+
+    def again(x):
+        return jnp.where(x < end, x, feistel(x, keys, n))
+
+    return lax.while_loop(lambda x: (x >= end).any(), again, feistel(places, keys, n)).astype(jnp.int32)

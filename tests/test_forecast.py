@@ -34,10 +34,14 @@ def test_counts_are_those_of_the_run(found):
     assert found.steps == loop.program.n_steps == 9 * 12
     assert found.validations == 5
     assert found.memory_bytes == found.state_bytes + found.data_bytes + found.activation_bytes
-    program = loop.program.epochs.lower(loop.state, loop.hyper, rows, 0, 1).compile()
-    own = program.memory_analysis()
+    given = loop.state, loop.hyper
+    programs = (
+        loop.program.epochs.lower(*given, rows, 0, 1),
+        loop.program.bound.lower(*given, loop.valid, n_samples=loop.n_samples),
+    )
+    own = max(program.compile().memory_analysis().temp_size_in_bytes for program in programs)
     assert found.activation_bytes + found.data_bytes == pytest.approx(
-        own.temp_size_in_bytes + SPLITS.train.values.nbytes + SPLITS.valid.values.nbytes, rel=0.25
+        own + SPLITS.train.values.nbytes + SPLITS.valid.values.nbytes, rel=0.25
     )
     assert found.seconds > found.steps * found.step_seconds > 0
 

@@ -11,7 +11,7 @@ ROOT = Path(darn.__file__).parent
 # Every room has a storey; an import goes downwards, or stays within its room.
 STOREYS = [
     {"errors"},
-    {"files", "config", "jsonable", "cache", "symbols"},
+    {"files", "config", "jsonable", "cache", "symbols", "shuffle"},
     {"data"},
     {"devices"},
     {"batching", "random", "gradients"},
@@ -28,7 +28,7 @@ STOREYS = [
     {"estimators", "cli"},
     {"__main__"},
 ]
-BELOW_DATA = {"errors", "files", "jsonable", "symbols"}
+BELOW_DATA = {"errors", "files", "jsonable", "shuffle", "symbols"}
 
 
 def storey(room):

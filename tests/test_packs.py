@@ -14,11 +14,11 @@ from helpers import same
 from PIL import Image
 
 import darn
-from darn import DarnError, data
+from darn import DarnError, data, random
 from darn.cli import main
-from darn.data import _pack, _pack_rows, _pack_write
+from darn.data import _pack, _pack_rows, _pack_write, _raw
 from darn.runs.run import load
-from darn.training import _feed
+from darn.training import _feed, _step
 
 BITS = (np.random.default_rng(0).random((523, 21)) < 0.3).astype(np.uint8)
 GREY = np.random.default_rng(1).integers(0, 256, (120, 6, 5), dtype=np.uint8)
@@ -30,7 +30,23 @@ def small(monkeypatch):
     """Parts, chunks and what is held in memory are of a few hundred bytes, as if sets were large."""
     monkeypatch.setattr(_pack_write, "PART", 400)
     monkeypatch.setattr(_pack_rows, "HELD", 0)
+    monkeypatch.setattr(_pack_rows, "AT_ONCE", 50)
     monkeypatch.setattr(_feed, "CHUNK", 300)
+
+
+@pytest.fixture(params=[False, True], ids=["few rows", "very many rows"])
+def many(request, monkeypatch):
+    """A hundred rows count as so many that no list of their numbers is made."""
+    for module in (_raw, random, _feed) if request.param else ():
+        monkeypatch.setattr(module, "MANY", 100)
+
+    def forget():  # what is compiled already has the other number in it
+        jax.clear_caches()
+        _step._PROGRAMS.clear()
+
+    forget()
+    yield
+    forget()
 
 
 def write_table(path, rows=300):
@@ -89,7 +105,7 @@ def check_rows(a, b):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_set_has_the_rows_of_its_files(name, tmp_path, small, monkeypatch):
+def test_a_set_has_the_rows_of_its_files(name, tmp_path, small, many, monkeypatch):
     """Splits, contexts, weights, densities and means, bit for bit, in memory or not."""
     file, folder, how, again = packed(tmp_path, name)
     there = data.load(file, **how)
@@ -133,7 +149,7 @@ def fresh(splits, fields):
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_training_from_a_set_gives_the_weights_of_training_in_memory(name, tmp_path, small):
+def test_training_from_a_set_gives_the_weights_of_training_in_memory(name, tmp_path, small, many):
     file, fields, config = TRAININGS[name]
     file, folder, how, again = packed(tmp_path, file)
     found = []

@@ -3,11 +3,14 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from darn.random import permutation, uniform
+from darn import random
+from darn.random import permutation, permuted, uniform
+from darn.shuffle import ROUNDS, Shuffle
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
@@ -37,3 +40,42 @@ def test_every_order_is_as_likely(n):
     _, counts = np.unique(np.asarray(orders), axis=0, return_counts=True)
     assert len(counts) == math.factorial(n)
     assert stats.chisquare(counts).pvalue > 1e-3
+
+
+# ---------------------------------------------------------------- orders of which no list is made
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 24, 25, 26, 1000, 65_537])
+def test_every_number_has_a_place_without_a_list(n, monkeypatch):
+    order = Shuffle.of(n, 5)
+    whole = np.asarray(order)
+    np.testing.assert_array_equal(np.sort(whole), np.arange(n))
+    np.testing.assert_array_equal(order[2:][: n // 2][np.arange(len(whole[2:][: n // 2]))], whole[2:][: n // 2])
+    np.testing.assert_array_equal(order[::-3], whole[::-3])
+    assert n < 1000 or stats.spearmanr(whole, np.arange(n)).pvalue > 1e-3
+    key = jax.random.key(n)
+    monkeypatch.setattr(random, "MANY", 0)
+    whole = np.asarray(permutation(key, n))
+    np.testing.assert_array_equal(np.sort(whole), np.arange(n))
+    places = np.arange(n, dtype=np.uint32)[::-2]
+    np.testing.assert_array_equal(permuted(key, jnp.asarray(places), n), whole[places])
+
+
+def test_every_place_is_as_likely_without_a_list():
+    """For a number, and for the next one given the place of the first."""
+    n, keys = 101, jax.random.split(jax.random.key(3), 20_000)
+    orders = np.asarray(jax.vmap(lambda key: permuted(key, jnp.arange(5, dtype=jnp.uint32), n))(keys))
+    for j in range(4):
+        assert stats.chisquare(np.bincount(orders[:, j])).pvalue > 1e-3
+        steps = (orders[:, j + 1] - orders[:, j]) % n
+        assert stats.chisquare(np.bincount(steps)[1:]).pvalue > 1e-3
+
+
+def test_numpy_and_jax_agree_on_an_order():
+    keys = np.random.RandomState(5).randint(0, 1 << 32, ROUNDS, np.uint32)
+    n = (1 << 31) - 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.random, "bits", lambda *_: jnp.asarray(keys))
+        places = np.linspace(0, n - 1, 999).astype(np.uint32)
+        found = permuted(jax.random.key(0), jnp.asarray(places), n)
+    np.testing.assert_array_equal(np.asarray(found).astype(np.uint32), Shuffle.of(n, 5)[places.astype(np.int64)])

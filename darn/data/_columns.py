@@ -178,7 +178,7 @@ def _infer(names: Sequence[str], cells: Any, what: str, columns: Columns) -> Sch
     chosen = None if columns.categorical in (None, "auto") else listed(columns.categorical, names)
     fit = None
     if columns.seed is not None and len(cells) >= 10:  # otherwise there are too few rows to be divided
-        fit = division(len(cells), what, columns.seed)["train"]
+        fit = np.asarray(division(len(cells), what, columns.seed)["train"])
     return infer(names, cells, chosen, what, kinds=columns.kinds(), fit=fit)
 
 

@@ -169,11 +169,15 @@ class Pack:
         return len(self) * self.about.record.itemsize
 
     def splits(self) -> dict[str, np.ndarray]:
-        """The numbers of the rows of each split, or of all."""
-        found: dict[str, list[np.ndarray]] = {}
+        """The rows of each split, or of all, as stretches of row numbers: (M, 2), the first ones and the ends."""
+        found: dict[str, list[list[int]]] = {}
         for end, part in zip(self.ends.tolist(), self.about.parts):
-            found.setdefault(part.split, []).append(np.arange(end - part.rows, end, dtype=np.uint32))
-        return {split: np.concatenate(numbers) for split, numbers in found.items()}
+            stretches, first = found.setdefault(part.split, []), end - part.rows
+            if stretches and stretches[-1][1] == first:
+                stretches[-1][1] = end
+            else:
+                stretches.append([first, end])
+        return {split: np.array(stretches, np.int64) for split, stretches in found.items()}
 
     def _file(self, i: int):
         """A part, open, if it has the size that the manifest says."""

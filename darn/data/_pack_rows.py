@@ -12,15 +12,50 @@ import numpy as np
 from darn.data._binarize import draw, draws
 from darn.data._labels import class_numbers
 from darn.data._pack import STEP, Pack
-from darn.data._raw import WHOLE, Part, Raw, divide, pick_split
+from darn.data._raw import WHOLE, Places, own_split, shares
 from darn.data._row_source import RowSource
 from darn.data._rows import Moves, Rows, Splits, in_steps, joined, mean_of
 from darn.data._schema import Schema
 from darn.errors import DarnError
 
 HELD = 64 << 20  # bytes of a split that is read into memory whole, since it is small
+AT_ONCE = 1 << 20  # row numbers that are computed at once
 
 Prepare = Callable[[Rows], Rows]  # what is done to rows as they are read
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of some rows of a set, in some order; no list of them is held if they are very many."""
+
+    stretches: np.ndarray  # of a split, as of `Pack.splits`
+    places: Places | None = None  # of the rows in the split; None for all of them in order
+
+    def __len__(self) -> int:
+        first, end = self.stretches.T
+        return int((end - first).sum()) if self.places is None else len(self.places)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """Those with this index, a slice or an array of places: uint32."""
+        if isinstance(index, slice):
+            index = np.arange(*index.indices(len(self)))
+        places = np.atleast_1d(index if self.places is None else np.asarray(self.places[index])).astype(np.int64)
+        first, end = self.stretches.T
+        before = np.cumsum(end - first) - (end - first)
+        at = np.searchsorted(before, places, side="right") - 1
+        return (first[at] + places - before[at]).astype(np.uint32)
+
+    def take(self, places: Places | None) -> Numbers:
+        """The numbers at these places of a whole split."""
+        return replace(self, places=places)
+
+    @property
+    def identity(self) -> Any:
+        """What equal numbers have in common, for a comparison."""
+        how = self.places
+        if isinstance(how, np.ndarray):
+            how = hashlib.sha256(np.ascontiguousarray(how).data).hexdigest()
+        return [self.stretches.tolist(), repr(how)]
 
 
 @dataclass(frozen=True)
@@ -28,7 +63,7 @@ class PackedRows:
     """Some rows of a packed set, in some order; as `Rows`, but not in memory."""
 
     pack: Pack
-    numbers: np.ndarray  # (N,) of the rows in the set
+    numbers: Numbers  # of the rows in the set
     prepare: Prepare
     moves: Moves | None = None  # as of `Rows`
     in_parts: ClassVar[bool] = True
@@ -63,11 +98,11 @@ class PackedRows:
     @property
     def identity(self) -> list:
         """What two equal sets of rows have in common, for a comparison."""
-        return [self.n, self.grey, self.pack.sha256, hashlib.sha256(self.numbers.tobytes()).hexdigest()]
+        return [self.n, self.grey, self.pack.sha256, self.numbers.identity]
 
     def take(self, index) -> Rows:
         """Reads rows, by a slice or an array of places."""
-        return self.numbered(np.atleast_1d(self.numbers[index]))
+        return self.numbered(self.numbers[index])
 
     def numbered(self, numbers: np.ndarray) -> Rows:
         """Reads rows by their numbers in the set."""
@@ -95,7 +130,8 @@ class PackedRows:
         if n >= len(self):
             return self
         index = np.sort(np.random.default_rng(0).choice(len(self), n, replace=False))
-        return replace(self, numbers=self.numbers[index]).held_if_small()
+        chosen = self.numbers[index].astype(np.int64)
+        return replace(self, numbers=Numbers(np.array([[0, len(self.pack)]]), chosen)).held_if_small()
 
     def mean(self) -> np.ndarray:
         """As `Rows.mean`, the same bits. Sums of bits are exact in any order, so these are read as they are stored."""
@@ -103,7 +139,8 @@ class PackedRows:
             self.pack.check()
             return mean_of(self, self.weights)
         wanted = np.zeros(len(self.pack), bool)
-        wanted[self.numbers] = True
+        for start in range(0, len(self), AT_ONCE):
+            wanted[self.numbers[start : start + AT_ONCE]] = True
         scan = self.pack.scan()
         return mean_of(self, None, (part.take(wanted[first : first + len(part)]) for first, part in scan))
 
@@ -154,16 +191,18 @@ def open_pack(path, options: PackOptions) -> tuple[Pack, Prepare]:
     return pack, prepare
 
 
-def _numbered(pack: Pack) -> Raw:
-    return Raw(pack.what, {split: Part(v[:, None]) for split, v in pack.splits().items()})
+def _divided(pack: Pack, seed: int) -> dict[str, Numbers]:
+    """The rows of three splits, as `load` divides those of a file."""
+    own = {split: Numbers(stretches) for split, stretches in pack.splits().items()}
+    found = shares({split: len(numbers) for split, numbers in own.items()}, pack.what, seed)
+    return {split: own[name].take(places) for split, (name, places) in found.items()}
 
 
 def load_pack(name: str, path, options: PackOptions) -> Splits:
     """The splits of a packed set, as `load` divides the rows of a file."""
     pack, prepare = open_pack(path, options)
     about = pack.about
-    divided = {s: part.X[:, 0] for s, part in divide(_numbered(pack), options.seed).parts.items()}
-    rows = {s: PackedRows(pack, numbers, prepare) for s, numbers in divided.items()}
+    rows = {s: PackedRows(pack, numbers, prepare) for s, numbers in _divided(pack, options.seed).items()}
     splits: dict[str, Any] = {s: _bits(rows[s], s, options) for s in rows}
     classes = (options.classes or about.classes) if options.labelled else None
     mode = options.binarize if about.grey else about.binarize
@@ -194,12 +233,13 @@ def pack_source(path, n: int | None, split: str | None, options: PackOptions) ->
     pack, prepare = open_pack(path, options)
     if n is not None and pack.about.n != n:
         raise DarnError(f"{pack.what} has {pack.about.n} columns, but {n} are needed: give rows of {n} columns.")
-    if split is None and {part.split for part in pack.about.parts} == {WHOLE}:
-        count, chosen = len(pack), WHOLE
-        read = lambda: (prepare(rows) for _, rows in pack.scan())  # noqa: E731
+    own = own_split(pack.splits(), pack.what, split)
+    chosen = own or str(split)
+    if own == WHOLE:
+        count, read = len(pack), lambda: (prepare(rows) for _, rows in pack.scan())
     else:
-        raw, chosen = pick_split(_numbered(pack), split, options.seed)
-        rows = PackedRows(pack, raw.parts[chosen].X[:, 0], prepare)
+        numbers = Numbers(pack.splits()[own]) if own is not None else _divided(pack, options.seed)[chosen]
+        rows = PackedRows(pack, numbers, prepare)
         count, read = len(rows), rows.read
     if pack.about.grey and options.binarize != "intensity":
         return RowSource(count, pack.about.n, lambda: _drawing(read(), chosen, options.seed))

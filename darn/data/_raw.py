@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from darn.data._check import check_lengths
 from darn.errors import DarnError
+from darn.shuffle import MANY, Shuffle
 
 SPLITS = ("train", "valid", "test")
 WHOLE = "all"  # the only part of a source without splits
@@ -61,46 +62,66 @@ class RawParts:
 
 
 def divide(raw: Raw, seed: int) -> Raw:
-    """The source with three splits: its own, or 80/10/10 of its rows shuffled with the seed.
+    """The source with three splits: its own, or those of `shares`."""
+    found = shares({name: len(part.X) for name, part in raw.parts.items()}, raw.what, seed)
+    parts = {s: raw.parts[name] if i is None else raw.parts[name].take(np.asarray(i)) for s, (name, i) in found.items()}
+    return replace(raw, parts=parts)
 
-    If a source has train and test but no valid, a tenth of its train rows becomes valid.
+
+Places = np.ndarray | Shuffle
+
+
+def shares(counts: Mapping[str, int], what: str, seed: int) -> dict[str, tuple[str, Places | None]]:
+    """For each of three splits: the part that its rows are in, and their places there; None for all of them in order.
+
+    Without splits, 80/10/10 of all rows, shuffled with the seed. If a source has train and test but no valid, a tenth
+    of its train rows becomes valid.
+
+    Args:
+        counts: the rows of each part of the source.
+        what: the source, for messages.
+        seed: of the shuffle.
     """
-    parts = raw.parts
-    if set(parts) == {WHOLE} or set(parts) == {"train"}:
-        (part,) = parts.values()
-        cut = division(len(part.X), raw.what, seed)
-        return replace(raw, parts={s: part.take(i) for s, i in cut.items()})
-    if set(parts) == {"train", "test"}:
-        order = _shuffle(len(parts["train"].X), raw.what, seed)
+    if set(counts) == {WHOLE} or set(counts) == {"train"}:
+        ((name, count),) = counts.items()
+        return {s: (name, i) for s, i in division(count, what, seed).items()}
+    if set(counts) == {"train", "test"}:
+        order = _shuffle(counts["train"], what, seed)
         k = len(order) // 10
-        train, valid = parts["train"].take(order[:-k]), parts["train"].take(order[-k:])
-        return replace(raw, parts={"train": train, "valid": valid, "test": parts["test"]})
-    missing = [s for s in SPLITS if s not in parts]
+        return {"train": ("train", order[:-k]), "valid": ("train", order[-k:]), "test": ("test", None)}
+    missing = [s for s in SPLITS if s not in counts]
     if missing:
-        raise DarnError(f"{raw.what} holds {' and '.join(parts)} but no {' and no '.join(missing)}: add it.")
-    return raw
+        raise DarnError(f"{what} holds {' and '.join(counts)} but no {' and no '.join(missing)}: add it.")
+    return {s: (s, None) for s in counts}
 
 
 def pick_split(raw: Raw, split: str | None, seed: int) -> tuple[Raw, str]:
     """The source with that split, and the split's name; divided as in `load` if necessary."""
+    own = own_split(raw.parts, raw.what, split)
+    return (raw, own) if own is not None else (divide(raw, seed), str(split))
+
+
+def own_split(names: Collection[str], what: str, split: str | None) -> str | None:
+    """The part of a source that is asked for, as it is; None if the source must be divided for it."""
     if split is not None and split in SPLITS:
-        own = split in raw.parts and (split != "train" or "valid" in raw.parts)
-        return (raw if own else divide(raw, seed)), split
-    if len(raw.parts) > 1:
-        raise DarnError(f"{raw.what} holds {', '.join(raw.parts)}: choose one with split.")
-    return raw, next(iter(raw.parts))
+        return split if split in names and (split != "train" or "valid" in names) else None
+    if len(names) > 1:
+        raise DarnError(f"{what} holds {', '.join(names)}: choose one with split.")
+    return next(iter(names))
 
 
-def division(N: int, what: str, seed: int) -> dict[str, np.ndarray]:
+def division(N: int, what: str, seed: int) -> dict[str, Places]:
     """The rows of each split of N rows: 80/10/10, shuffled with the seed."""
     order = _shuffle(N, what, seed)
     k = N // 10
     return {"train": order[: -2 * k], "valid": order[-2 * k : -k], "test": order[-k:]}
 
 
-def _shuffle(N: int, what: str, seed: int) -> np.ndarray:
+def _shuffle(N: int, what: str, seed: int) -> Places:
     if N < 10:
         rows = "1 row" if N == 1 else f"{N} rows"
         raise DarnError(f"{what} has {rows}, too few to divide into train, valid and test: at least 10 are needed.")
+    if N > MANY:
+        return Shuffle.of(N, seed)
     # RandomState's stream is frozen: the same seed gives the same split with every NumPy version.
     return np.random.RandomState(seed).permutation(N)

@@ -5,7 +5,7 @@ import math
 import os
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from darn.runs.start import new_model
 from darn.training import DeviceRows, Hyper, Program, validation_samples
 
 STEPS = 8  # of the measured program
-SECONDS = 1.0  # for which it is measured
+CALLS, SECONDS = 5, 0.2  # of the measured program in a row, and how long a call takes
 HELD = 3 * (32 << 20)  # bytes of a packed set in memory at a time
 WITHIN, BETWEEN = 50.0, 5.0  # GB/s between the devices of a host, and between hosts, unless it is said
 
@@ -32,7 +32,7 @@ class Forecast:
     parameters: int
     state_bytes: int  # weights, optimiser, averages, and the best weights so far
     data_bytes: int  # packed rows
-    activation_bytes: int  # temporary arrays of a step
+    activation_bytes: int  # temporary arrays of a step, or of a validation if they are larger
     memory_bytes: int  # all of these
     largest_batch: int  # rows of a batch that fit into the memory, on all devices together
     available_bytes: int
@@ -78,17 +78,21 @@ def forecast(
     model, own = new_model(recipe, splits), -(-batch // total)
     with using(1):
         dynamic = recipe.data.binarize == "dynamic" and train.grey
-        steps = max(len(train) // batch, 1) * config.epochs
+        per_epoch = max(len(train) // batch, 1)
+        steps, most = per_epoch * config.epochs, per_epoch * config.validate_every
         one = _Measured(model, config, train, own, steps * total, dynamic)
+        times = one.step_times(most)
+        check = one.validation(valid, total)
         double = _Measured(model, config, train, 2 * own, steps * total, dynamic)
-        seconds = one.step_seconds()
-        check = one.validation_seconds(valid)
+        times += one.step_times(most)  # again, some seconds later: what else the machine does comes and goes
+        seconds = float(np.median(times))
     # The rows, or the chunks that are read of them; and the order and keys of an epoch.
     data = sum(_held(part) for part in (train, valid))
     fixed = one.state + data // total + 16 * len(train)
     slope = max((double.temporary - one.temporary) / own, 1.0)
     available = _available()
-    most = max(int((available - fixed - (one.temporary - slope * own)) / slope), 0) * total
+    fitting = max(int((available - fixed - (one.temporary - slope * own)) / slope), 0) * total
+    temporary = max(one.temporary, check.temporary)
     exchange = 0.0
     if total > 1:
         speed = (bandwidth or (BETWEEN if hosts > 1 else WITHIN)) * 1e9
@@ -98,19 +102,19 @@ def forecast(
         parameters=one.parameters,
         state_bytes=one.state,
         data_bytes=fixed - one.state,
-        activation_bytes=one.temporary,
-        memory_bytes=fixed + one.temporary,
-        largest_batch=min(most, len(train)),
+        activation_bytes=temporary,
+        memory_bytes=fixed + temporary,
+        largest_batch=min(fitting, len(train)),
         available_bytes=available,
         batch=batch,
         devices=total,
         hosts=hosts,
         step_seconds=seconds + exchange,
         exchange_seconds=exchange,
-        validation_seconds=check / total,
+        validation_seconds=check.seconds,
         steps=steps,
         validations=validations,
-        seconds=steps * (seconds + exchange) + validations * check / total,
+        seconds=steps * (seconds + exchange) + validations * check.seconds,
     )
 
 
@@ -127,34 +131,43 @@ class _Measured:
         self.parameters, self.weights = sum(w.size for w in weights), _bytes(weights)
         self.state = _bytes(jax.tree.leaves(self._state)) + self.weights
         self.epochs = self.program.epochs.lower(self._state, self.hyper, self.rows, 0, 1).compile()
-        self.temporary = int(getattr(self.epochs.memory_analysis(), "temp_size_in_bytes", 0))
+        self.temporary = _temporary(self.epochs)
 
     def _call(self, count: int) -> float:
         began = time.perf_counter()
         self._state, metrics = self.epochs(self._state, self.hyper, self.rows, 0, count)
-        jax.block_until_ready((self._state, metrics))
+        jax.device_get(metrics)  # as a run does
         return time.perf_counter() - began
 
-    def step_seconds(self) -> float:
-        """Of one step: the median of several calls of about as many steps as a run's calls have."""
+    def step_times(self, most: int) -> list[float]:
+        """Of one step, in several calls; like those of a run, they have at most so many steps."""
         self._call(1)
         once = self._call(1)
-        count = max(round(SECONDS / 5 / once), 1)
-        found = [self._call(count) for _ in range(5 if once < SECONDS else 1)]
-        return float(np.median(found)) / (count * STEPS)
+        count = max(min(round(SECONDS / once), round(most / STEPS)), 1)
+        calls = CALLS * max(round(SECONDS / once / count), 1) if once < SECONDS else 1
+        return [self._call(count) / (count * STEPS) for _ in range(calls)]
 
-    def validation_seconds(self, valid: Rows) -> float:
-        """Of all validation rows, from some of them."""
-        some = valid.take(slice(500))
+    def validation(self, valid: Rows, devices: int) -> "_Validation":
+        """Of all validation rows on so many devices, from one device's part of those that are scored at once."""
+        some = valid.take(slice(-(-500 // devices)))
         samples = validation_samples(self.program.model(self._state.params, self._state.fixed), len(valid))
-        rows = DeviceRows.put(some)
-        score = lambda: jax.block_until_ready(  # noqa: E731
-            self.program.bound(self._state, self.hyper, rows, n_samples=samples)
-        )
-        score()
+        given = self._state, self.hyper, DeviceRows.put(some)
+        score = self.program.bound.lower(*given, n_samples=samples).compile()
+        jax.block_until_ready(score(*given))
         began = time.perf_counter()
-        score()
-        return (time.perf_counter() - began) * len(valid) / len(some)
+        jax.block_until_ready(score(*given))
+        return _Validation((time.perf_counter() - began) * len(valid) / len(some) / devices, _temporary(score))
+
+
+class _Validation(NamedTuple):
+    """One validation."""
+
+    seconds: float
+    temporary: int  # bytes
+
+
+def _temporary(program: Any) -> int:
+    return int(getattr(program.memory_analysis(), "temp_size_in_bytes", 0))
 
 
 def _held(rows: Any) -> int:

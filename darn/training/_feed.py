@@ -14,9 +14,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from darn.devices import ROWS, WHOLE, placed
+from darn.shuffle import MANY
 from darn.training._hyper import Hyper
 from darn.training._rows import DeviceRows, relative
-from darn.training._step import Program, TrainState, order_of
+from darn.training._step import Program, TrainState, order_at, order_of
 
 CHUNK = 32 << 20  # bytes of rows that are read at once; about three times as much is in memory
 
@@ -65,14 +66,13 @@ class StreamFeed:
     """
 
     def __init__(self, rows: Any, program: Program, seed: int, mesh: Mesh | None):
-        self.rows, self.program, self.seed, self.mesh = rows, program, seed, mesh
+        self.rows, self.program, self.mesh = rows, program, mesh
         self.steps = min(max(CHUNK // (program.batch * rows.bytes_a_row), 1), program.steps_per_epoch)
         self.step = 0
         self._sums: dict[str, Any] | None = None  # of the metrics in this epoch
         rows.pack.check()
         self._mean_weight = mean_weight(rows)
-        self._order = jax.jit(order_of, static_argnums=2)
-        self._epoch, self._numbers = -1, np.zeros(0, np.uint32)
+        self._order = Order(seed, len(rows))
         self._ahead = Ahead(self._chunk)
 
     def advance(self, state: TrainState, hyper: Hyper, epoch: int, count: int, most: int) -> Advance:
@@ -120,10 +120,6 @@ class StreamFeed:
     def _chunk(self, which: tuple[int, int]) -> DeviceRows:
         """The rows of the chunk that begins with this step of this epoch."""
         epoch, start = which
-        if epoch != self._epoch:
-            self._numbers = np.zeros(0, np.uint32)  # to hold one order at a time
-            order = np.asarray(self._order(self.seed, epoch, len(self.rows)))
-            self._epoch, self._numbers = epoch, self.rows.numbers[order]
         batch, each = self.program.batch, self.program.share.each(self.program.batch)
         # The last chunk of an epoch is as long as the others: all of them share one program.
         steps = np.minimum(start + np.arange(self.steps), self.program.steps_per_epoch - 1)
@@ -131,7 +127,7 @@ class StreamFeed:
         def part(device: int) -> Any:
             """The rows of one device: its part of every batch."""
             places = np.minimum(device * each + np.arange(each), batch - 1)
-            return self.rows.numbered(self._numbers[(steps[:, None] * batch + places).reshape(-1)])
+            return self.rows.take(self._order.at(epoch, (steps[:, None] * batch + places).reshape(-1)))
 
         if self.mesh is None:
             return DeviceRows.put(part(0), mean_weight=self._mean_weight)
@@ -140,6 +136,29 @@ class StreamFeed:
     def close(self) -> None:
         """Forgets what was read ahead."""
         self._ahead.close()
+
+
+class Order:
+    """The orders in which epochs take n rows, as `order_of`: the whole of one at a time, or no more than is asked for.
+
+    Args:
+        seed: of the orders.
+        n: the number of rows.
+    """
+
+    def __init__(self, seed: int, n: int):
+        self._seed, self._n = seed, n
+        self._whole = jax.jit(order_of, static_argnums=2)
+        self._part = jax.jit(order_at, static_argnums=3)
+        self._epoch, self._held = -1, np.zeros(0, np.int32)
+
+    def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """The rows that an epoch takes at these places."""
+        if self._n > MANY:
+            return np.asarray(self._part(self._seed, epoch, places.astype(np.uint32), self._n))
+        if epoch != self._epoch:
+            self._epoch, self._held = epoch, np.asarray(self._whole(self._seed, epoch, self._n))
+        return self._held[places]
 
 
 def _divided(part: Callable[[int], Any], mesh: Mesh, mean: float | None) -> DeviceRows:

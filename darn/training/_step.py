@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from darn.batching import row_keys
 from darn.config import Training
@@ -20,7 +20,7 @@ from darn.errors import DarnError
 from darn.inference.objective import DescriptionLength, make_loss
 from darn.model import Stack
 from darn.nn import causal_maps
-from darn.random import permutation
+from darn.random import permutation, permuted
 from darn.training._hyper import Hyper, Terms, shared
 from darn.training._metrics import metrics_of
 from darn.training._optim import make_optimizer, make_schedule
@@ -80,8 +80,16 @@ def split_model(model: Stack) -> tuple[Any, Any, Any]:
 
 def order_of(seed: Int[Array, ""] | int, epoch: Int[Array, ""] | int, n: int) -> Int[Array, " n"]:
     """The order in which an epoch takes n rows."""
-    order_key = jax.random.split(jax.random.key(seed), 3)[0]
-    return permutation(jax.random.fold_in(order_key, epoch), n)
+    return permutation(_order_key(seed, epoch), n)
+
+
+def order_at(seed: int, epoch: int, places: UInt32[Array, " N"], n: int) -> Int[Array, " N"]:
+    """`order_of(seed, epoch, n)[places]` for more than `MANY` rows, without the whole order."""
+    return permuted(_order_key(seed, epoch), places, n)
+
+
+def _order_key(seed: Int[Array, ""] | int, epoch: Int[Array, ""] | int) -> PRNGKeyArray:
+    return jax.random.fold_in(jax.random.split(jax.random.key(seed), 3)[0], epoch)
 
 
 @jax.jit
