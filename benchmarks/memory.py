@@ -125,7 +125,13 @@ def main(argv: list[str] | None = None) -> dict:
     parser.add_argument("--columns", type=int, default=MODEL.n_x, help="bits of a row")
     parser.add_argument("--only", nargs="+", choices=COMMANDS, default=COMMANDS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["npy"])
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each command, of which the median is kept")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        nargs="+",
+        default=[3],
+        help="runs of each command, of which the median is kept: one number for all of --rows, or one for each",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="commands side by side")
     parser.add_argument("--folder", type=Path, default=Path("runs/memory"), help="for the files, which are removed")
     parser.add_argument("--out", type=Path, help="where the JSON goes; default: results/bench/<device>-memory.json")
@@ -134,6 +140,9 @@ def main(argv: list[str] | None = None) -> dict:
     model = args.folder / "model.safetensors"
     size = model_of(args.columns)
     save_model(model, size.random(0))
+    if len(args.repeats) not in (1, len(args.rows)):
+        parser.error("give one number of --repeats, or one for each of --rows")
+    repeats = dict(zip(args.rows, args.repeats * len(args.rows)))
     asked = ("rows", "only", "kinds", "columns", "repeats", "jobs")
     given = {k: vars(args)[k] for k in asked if vars(args)[k] != parser.get_default(k)}
     words = [f"--{k} {' '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in given.items()]
@@ -147,7 +156,7 @@ def main(argv: list[str] | None = None) -> dict:
         *before, words = work(name, model, data, rows)
         for first in before:
             measure(first)
-        found = {"command": name, "kind": kind, "rows": rows, **repeated(words, args.repeats)}
+        found = {"command": name, "kind": kind, "rows": rows, **repeated(words, repeats[rows])}
         for path in args.folder.glob(f"{name}-{rows}-{kind}.*"):
             path.unlink()
         return found | {"rows_a_second": round(rows / found["seconds"])}
