@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import sys
 from pathlib import Path
 
 import jax
@@ -23,6 +24,7 @@ from darn.data import Columns
 from darn.data import _cells as cells
 from darn.data._cells import digest
 from darn.model_file import save_model
+from darn.runs.fields import parse_field, show_field
 from darn.zoo import build
 
 AUTO = Columns("auto")
@@ -603,6 +605,35 @@ def test_terminals_do_not_obey_names(tmp_path, capsys):
     for _, out, err in said:
         assert all(c.isprintable() or c == "\n" for c in out + err), (out, err)
         assert "name" in out + err
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_rows_on_a_terminal_show_control_characters(terminal, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    with data.open_words(None, [f"a{ESCAPES}", "b"]) as write:
+        write([["1\n2", f"{ESCAPES},"]])
+    out = capsys.readouterr().out
+    if terminal:
+        assert all(c.isprintable() or c == "\n" for c in out)
+        assert len(out.splitlines()) == 2
+    else:  # a program reads what was written
+        assert out.count("\x1b[2J") == 2
+        assert "1\n2" in out
+
+
+ENDS = ["a\rb", "\r", "c\nd", "e\r\n", 'f"\r', ""]
+
+
+def test_line_breaks_of_any_kind_are_quoted_in_what_is_written(tmp_path):
+    """Python's csv module leaves a lone carriage return as it is."""
+    with data.open_words(str(tmp_path / "w.csv"), ["a\r", "b"]) as write:
+        write([[cell, "1"] for cell in ENDS])
+    found = data.read_table(tmp_path / "w.csv")
+    assert found.cells[:, 0].tolist() == ENDS
+    assert found.cells[:, 1].tolist() == ["1"] * len(ENDS)
+    for texts in (tuple(ENDS), ("a\rb=words", "c"), ("\n",)):
+        assert parse_field("column", show_field(texts)) == texts
+    assert data.listed('a\rb,"c\nd"', ["c\nd"]) == ["a", "b", "c\nd"]
 
 
 def test_pipes_and_devices_are_not_read(words, tmp_path, capsys):

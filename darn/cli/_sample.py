@@ -20,7 +20,7 @@ from darn.cli._base import (
     use_device,
 )
 from darn.cli._cost import check_cost
-from darn.errors import DarnError
+from darn.errors import DarnError, printable
 
 
 def sample(args) -> None:
@@ -160,7 +160,7 @@ def sample(args) -> None:
         each_row = f"{additions / each:,.0f} weight additions and {active / each:.1f} active hidden units per sample"
         lines.append(f"{args.n / seconds:,.0f} samples/s; {each_row}")
     if args.csv:  # standard output has the rows, and nothing else
-        print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
+        print(*map(printable, lines), sep="\n", end="\n" * bool(lines), file=sys.stderr)
     else:
         say(args, facts, *lines)
 

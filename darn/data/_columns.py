@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,8 +74,8 @@ def listed(names: str | Sequence[str] | None, known: Sequence[str]) -> list[str]
     """The column names in "a,b" or ["a", "b"]; a name with a comma must be quoted, as in CSV, or given alone."""
     found: list[str] = []
     for item in [names] if isinstance(names, str) else names or ():
-        words = [item] if item in known else next(csv.reader([item], skipinitialspace=True), [])
-        found += [w if w in known else w.strip() for w in words if w.strip()]
+        lines = [[item]] if item in known else csv.reader(io.StringIO(item, newline=""), skipinitialspace=True)
+        found += [w if w in known else w.strip() for w in itertools.chain.from_iterable(lines) if w.strip()]
     return list(dict.fromkeys(found))
 
 

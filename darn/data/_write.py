@@ -12,12 +12,13 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
 from darn.data._layout import Layout
 from darn.data._sheet import check_sheet, sheet, square_shape
-from darn.errors import DarnError
+from darn.errors import DarnError, printable
 from darn.files import check_target, open_output
 
 TABLES = ("npy", "csv")
@@ -140,18 +141,40 @@ def open_visible(
 
 @contextlib.contextmanager
 def open_words(path: str | None, names: Sequence[str]) -> Iterator[Callable[[list[list]], object]]:
-    """Writes rows of text, part by part, as .csv, quoted where necessary; None is standard output."""
+    """Writes rows of text, part by part, as .csv, quoted where necessary; None is standard output.
+
+    A terminal gets the control characters of names and cells written out: it would obey them.
+    """
     if path is None:
-        table = csv.writer(sys.stdout, lineterminator="\n")
+        table = _table(sys.stdout, shown=sys.stdout.isatty())
         table.writerow(names)
         yield table.writerows
         return
     with open_output(path) as f:
         text = io.TextIOWrapper(f, encoding="utf-8", newline="")
-        table = csv.writer(text, lineterminator="\n")
+        table = _table(text)
         table.writerow(names)
         yield table.writerows
         text.flush()
+
+
+class _Lines:
+    """A text file that takes the lines of the csv module, whose ends become "\\n".
+
+    The module quotes a carriage return in a cell only if lines end with one.
+    """
+
+    def __init__(self, file: TextIO, shown: bool):
+        self.file, self.shown = file, shown
+
+    def write(self, line: str) -> None:
+        text = line.removesuffix("\r\n")
+        self.file.write((printable(text) if self.shown else text) + "\n")
+
+
+def _table(file: TextIO, *, shown: bool = False):
+    """A csv writer; `shown` writes control characters out."""
+    return csv.writer(_Lines(file, shown), lineterminator="\r\n")
 
 
 @contextlib.contextmanager

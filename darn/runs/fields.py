@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -75,14 +76,14 @@ def show_field(value: Any) -> str:
 
 
 def join_texts(texts: Sequence[str]) -> str:
-    """Several texts as one, as in CSV: a text with a comma is in quotes."""
+    """Several texts as one, as in CSV: a text with a comma or a line break is in quotes."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="").writerow(texts)
-    return out.getvalue()
+    csv.writer(out, lineterminator="\r\n").writerow(texts)
+    return out.getvalue().removesuffix("\r\n")
 
 
 def _texts(text: str) -> tuple[str, ...]:
-    return tuple(next(csv.reader([text]), []))
+    return tuple(itertools.chain.from_iterable(csv.reader(io.StringIO(text, newline=""))))
 
 
 def _words(text: str) -> list[str]:
