@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from mesh_probe import BASE, SIZES, data, model
+from mesh_probe import BASE, FEW, SIZES, WEIGHED, data, model, write_set
 
 import darn
 from darn import devices
@@ -26,6 +26,7 @@ from darn.training._record import read_host
 
 HERE = Path(__file__).parent
 LIMIT = 300  # seconds: many times what is needed
+TRAINED = ("losses", "weights", "sweep", "streamed", "held")
 
 
 def environment(n_devices):
@@ -54,7 +55,7 @@ def found(tmp_path_factory):
 
 
 def test_rows_give_the_same_bits_on_any_number_of_devices(found):
-    names = [name for name in found if name.split("/")[0] not in ("losses", "weights", "sweep")]
+    names = [name for name in found if name.split("/")[0] not in TRAINED]
     several = [name for name in names if not name.endswith("/1") and name.split("/")[0] + "/1" in found]
     assert {name.split("/")[0] for name in several} >= {"exact", "importance", "sample", "compressed", "encode"}
     assert {name.split("/")[0] for name in several} >= {"given, exact", "given, importance"}
@@ -62,10 +63,15 @@ def test_rows_give_the_same_bits_on_any_number_of_devices(found):
         np.testing.assert_array_equal(found[name], found[name.split("/")[0] + "/1"], err_msg=name)
 
 
-@pytest.mark.parametrize("what", ["losses", "weights", "sweep"])
+@pytest.mark.parametrize("what", TRAINED)
 def test_training_differs_by_the_order_of_sums_only(found, what):
-    for n in (1, 8) if what == "sweep" else SIZES:
+    for n in [n for n in SIZES if f"{what}/{n}" in found]:
         np.testing.assert_allclose(found[f"{what}/{n}"], found[f"{what}/1"], atol=1e-5, rtol=0, err_msg=f"{n} devices")
+
+
+@pytest.mark.parametrize("n", FEW)
+def test_a_packed_set_is_trained_on_as_if_it_were_in_memory(found, n):
+    np.testing.assert_array_equal(found[f"streamed/{n}"], found[f"held/{n}"])
 
 
 def test_a_step_has_one_all_reduce(found):
@@ -90,6 +96,7 @@ def test_too_many_devices_are_refused():
 def pair(tmp_path_factory):
     """Two processes of two devices each have trained together, been interrupted and gone on."""
     folder, port = tmp_path_factory.mktemp("pair"), free_port()
+    write_set(folder)
     both = [start(2, HERE / "pair_probe.py", port, i, folder) for i in (0, 1)]
     assert [p.wait(LIMIT) for p in both] == [0, 0]
     return folder, *(dict(np.load(folder / f"{i}.npz")) for i in (0, 1))
@@ -108,6 +115,17 @@ def test_two_processes_train_like_one(pair):
 def test_as_many_processes_resume_bit_for_bit(pair):
     for one in pair[1:]:
         np.testing.assert_array_equal(one["whole"], one["resumed"])
+
+
+def test_two_processes_train_from_a_packed_set_like_one_in_memory(pair):
+    """In chunks that each process reads its part of, interrupted in the middle of an epoch."""
+    folder, *both = pair
+    splits = darn.data.load(folder / "rows.csv", columns=WEIGHED)
+    alone = darn.fit(model(), splits.train, splits.valid, BASE)
+    weights = np.concatenate([np.ravel(w) for w in jax.tree.leaves(alone.model)])
+    for one in both:
+        np.testing.assert_allclose(one["stream"], weights, atol=1e-5, rtol=0)
+        np.testing.assert_array_equal(one["stream"], one["stream_resumed"])
 
 
 def test_another_number_of_processes_resumes(pair, tmp_path):
