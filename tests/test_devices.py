@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import resource
 import shutil
 import signal
 import socket
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -19,7 +22,7 @@ from mesh_probe import BASE, FEW, SIZES, WEIGHED, data, model, write_set
 import darn
 from darn import devices
 from darn.cli import main
-from darn.cli._meet import place_of
+from darn.cli._meet import Peer, Place, meet, place_of
 from darn.errors import DarnError
 from darn.training import _fit
 from darn.training._record import read_host
@@ -149,11 +152,11 @@ def test_processes_agree_on_what_is_wrong(pair):
 # ---------------------------------------------------------------- processes of the command line
 
 
-def together(out, rows, port, process, *more, epochs=10_000):
+def together(out, rows, port, process, *more, epochs=10_000, popen=None):
     words = ("-m", "darn", "train", rows, "--out", out, "--n_h", 2, "--batch", 20, "--epochs", epochs, "--quiet")
     words += ("--checkpoint_every", 0.5, "--coordinator", f"127.0.0.1:{port}", "--processes", 2, "--process", process)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return start(2, *words, "--wait", 100, *more, **pipes)
+    return start(2, *words, "--wait", 100, *more, **pipes, **(popen or {}))
 
 
 def said(process):
@@ -209,10 +212,104 @@ def test_what_is_wrong_with_one_process_is_said_by_all(tmp_path, rows):
     assert not (tmp_path / "run").exists()
 
 
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[4] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("what", ["other rows", "a damaged part", "a full disk"])
+def test_what_is_wrong_on_one_machine_ends_all(tmp_path, rows, what):
+    """Each with a sentence, in good time, and nothing is left behind."""
+    machines, more = [tmp_path / name for name in "ab"], [{}, {}]
+    source = "/proc/self/cwd/rows.csv"  # one path, but a file of each process's own
+    for machine in machines:
+        machine.mkdir()
+        shutil.copy(rows, machine / "rows.csv")
+    if what == "other rows":
+        lines = rows.read_text().splitlines(keepends=True)
+        (machines[1] / "rows.csv").write_text("".join(lines[::-1]))
+        expected = "process 1 has other training rows than process 0"
+    elif what == "a damaged part":
+        source = "/proc/self/cwd/set"
+        darn.data.pack_files([rows], machines[0] / "set")
+        shutil.copytree(machines[0] / "set", machines[1] / "set")
+        flipped(machines[1] / "set" / "00000.rows")
+        expected = "does not match its checksum"
+    else:
+        # Files of the first process may not grow, which is how a full disk looks to it.
+        more[0] = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))}
+        expected = "write"
+    out, port, began = tmp_path / "run", free_port(), time.monotonic()
+    both = [
+        together(out, source, port, i, "--no-cache", epochs=1, popen={"cwd": machine, **given})
+        for i, (machine, given) in enumerate(zip(machines, more))
+    ]
+    for status, lines in map(said, both):
+        assert status in (2, 3), lines
+        assert len(lines) == 1, lines
+        assert expected in lines[0]
+    assert time.monotonic() - began < 60
+    assert not out.exists()
+
+
+MEETINGS = {
+    "versions": ({"versions": {"darn": "1", "jax": "2"}}, "has jax 2, process 0 has 1: install the same versions"),
+    "number": ({"process": 0}, "two processes with the number 0"),
+    "no number": ({"process": "x"}, "two processes with the number x"),
+    "how many": ({"processes": 3}, "was told of 3 processes, process 0 of 2"),
+}
+
+
+@pytest.mark.parametrize("what", MEETINGS)
+def test_processes_that_do_not_fit_together_are_told_so(what):
+    change, expected = MEETINGS[what]
+    place, versions = Place("127.0.0.1", free_port(), 2, 0), {"darn": "1", "jax": "1"}
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(meet, place, versions, 20.0)
+        hello = {"process": 1, "processes": 2, "host": "b", "versions": versions} | change
+        peer = Peer(connected(place))
+        peer.send(hello)
+        assert expected in peer.wait(time.monotonic() + 20)["end"]
+        with pytest.raises(DarnError, match=re.escape(expected)):
+            first.result()
+        peer.link.close()
+
+
+def connected(place):
+    until = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection((place.host, place.port))
+        except OSError:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"[]\n{}\n", b"\n" * 9, b""])
+def test_a_stranger_at_the_address_is_no_first_process(answer):
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+
+        def stranger():
+            link, _ = server.accept()
+            with link:
+                link.recv(100)
+                link.sendall(answer)
+
+        pool.submit(stranger)
+        with pytest.raises(DarnError, match="first process"):
+            meet(Place("127.0.0.1", server.getsockname()[1], 2, 1), {}, 1.0)
+
+
 def test_nobody_there(capsys, tmp_path, rows):
     words = ["train", str(rows), "--out", str(tmp_path / "run"), "--processes", "2", "--wait", "0.5"]
-    for process, sentence in (("0", "process 1 did not come"), ("1", "the first process cannot be reached")):
-        assert main([*words, "--process", process, "--coordinator", f"127.0.0.1:{free_port()}"]) == 2
+    cases = (
+        ("0", "127.0.0.1", "process 1 did not come"),
+        ("1", "127.0.0.1", "the first process cannot be reached"),
+        ("1", "nowhere.invalid", "the first process cannot be reached"),
+    )
+    for process, host, sentence in cases:
+        assert main([*words, "--process", process, "--coordinator", f"{host}:{free_port()}"]) == 2
         err = capsys.readouterr().err
         assert sentence in err
         assert err.count("\n") == 1
