@@ -7,6 +7,9 @@ import re
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 import jax
 import numpy as np
@@ -15,17 +18,18 @@ import darn
 from darn import devices
 from darn.codec import compress
 from darn.config import Training
-from darn.data import Rows
+from darn.data import Columns, Rows, _pack_rows, _pack_write
 from darn.inference import likelihood
 from darn.inference.conditional import Conditional
 from darn.inference.constrained import Variable
-from darn.training import DeviceRows, Hyper, Loop, Program
+from darn.training import DeviceRows, Hyper, Loop, Program, _feed
 
 SIZES = (1, 2, 4, 8)
 FEW = (1, 8)
 COLLECTIVE = re.compile(r"= \S+ (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)(?:-start)?\(")
 # 20 rows a batch: 8 devices cannot divide them evenly. 16 steps an epoch, 64 in all.
 BASE = Training(batch=20, epochs=4, lr=1e-3, validate_every=2, clip=1.0, weight_decay=1e-3, average=0.99)
+WEIGHED = Columns(weights="w")
 
 
 def data():
@@ -37,6 +41,32 @@ def data():
 
 def model():
     return darn.zoo.darn(12, n_h=4, n_d=3, visible="linear", key=jax.random.key(0))
+
+
+def write_set(folder):
+    """The rows of `data`, as a table with weights and as a packed set of it."""
+    x, rows, _ = data()
+    names = [f"x{j}" for j in range(x.shape[1])]
+    lines = (",".join([*map(str, row), f"{w:.3f}"]) for row, w in zip(x.tolist(), rows.weights.tolist()))
+    (folder / "rows.csv").write_text("\n".join([",".join([*names, "w"]), *lines]) + "\n")
+    darn.data.pack_files([folder / "rows.csv"], folder / "set", columns=WEIGHED)
+
+
+def streamed(folder):
+    """The splits of the set, none of them in memory: chunks are of five steps, and parts of fewer."""
+    with mock.patch.object(_pack_rows, "HELD", 0):
+        return darn.data.load(folder / "set")
+
+
+def trained_from_a_set(n, folder):
+    """Weights, and the training rows of a set that is read while it is trained on."""
+    splits = streamed(folder)
+    with mock.patch.object(_feed, "CHUNK", 5 * 20 * splits.train.bytes_a_row):
+        fit = darn.fit(model(), splits.train, splits.valid, BASE, devices=n)
+    yield "streamed", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
+    held = darn.data.load(folder / "rows.csv", columns=WEIGHED)
+    fit = darn.fit(model(), held.train, held.valid, BASE, devices=n)
+    yield "held", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
 
 
 def trained(n, train, valid):
@@ -100,6 +130,10 @@ def main(out):
             found[f"{name}/{n}"] = value
     for n in FEW:
         found |= {f"{name}/{n}": value for name, value in trained_together(n, valid)}
+    with TemporaryDirectory() as folder, mock.patch.object(_pack_write, "PART", 300):
+        write_set(Path(folder))
+        for n in FEW:
+            found |= {f"{name}/{n}": value for name, value in trained_from_a_set(n, Path(folder))}
     np.savez(out, **found)
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import resource
 import shutil
 import signal
 import socket
@@ -9,23 +11,25 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from mesh_probe import BASE, SIZES, data, model
+from mesh_probe import BASE, FEW, SIZES, WEIGHED, data, model, write_set
 
 import darn
 from darn import devices
 from darn.cli import main
-from darn.cli._meet import place_of
+from darn.cli._meet import Peer, Place, meet, place_of
 from darn.errors import DarnError
 from darn.training import _fit
 from darn.training._record import read_host
 
 HERE = Path(__file__).parent
 LIMIT = 300  # seconds: many times what is needed
+TRAINED = ("losses", "weights", "sweep", "streamed", "held")
 
 
 def environment(n_devices):
@@ -54,7 +58,7 @@ def found(tmp_path_factory):
 
 
 def test_rows_give_the_same_bits_on_any_number_of_devices(found):
-    names = [name for name in found if name.split("/")[0] not in ("losses", "weights", "sweep")]
+    names = [name for name in found if name.split("/")[0] not in TRAINED]
     several = [name for name in names if not name.endswith("/1") and name.split("/")[0] + "/1" in found]
     assert {name.split("/")[0] for name in several} >= {"exact", "importance", "sample", "compressed", "encode"}
     assert {name.split("/")[0] for name in several} >= {"given, exact", "given, importance"}
@@ -62,10 +66,15 @@ def test_rows_give_the_same_bits_on_any_number_of_devices(found):
         np.testing.assert_array_equal(found[name], found[name.split("/")[0] + "/1"], err_msg=name)
 
 
-@pytest.mark.parametrize("what", ["losses", "weights", "sweep"])
+@pytest.mark.parametrize("what", TRAINED)
 def test_training_differs_by_the_order_of_sums_only(found, what):
-    for n in (1, 8) if what == "sweep" else SIZES:
+    for n in [n for n in SIZES if f"{what}/{n}" in found]:
         np.testing.assert_allclose(found[f"{what}/{n}"], found[f"{what}/1"], atol=1e-5, rtol=0, err_msg=f"{n} devices")
+
+
+@pytest.mark.parametrize("n", FEW)
+def test_a_packed_set_is_trained_on_as_if_it_were_in_memory(found, n):
+    np.testing.assert_array_equal(found[f"streamed/{n}"], found[f"held/{n}"])
 
 
 def test_a_step_has_one_all_reduce(found):
@@ -90,6 +99,7 @@ def test_too_many_devices_are_refused():
 def pair(tmp_path_factory):
     """Two processes of two devices each have trained together, been interrupted and gone on."""
     folder, port = tmp_path_factory.mktemp("pair"), free_port()
+    write_set(folder)
     both = [start(2, HERE / "pair_probe.py", port, i, folder) for i in (0, 1)]
     assert [p.wait(LIMIT) for p in both] == [0, 0]
     return folder, *(dict(np.load(folder / f"{i}.npz")) for i in (0, 1))
@@ -108,6 +118,17 @@ def test_two_processes_train_like_one(pair):
 def test_as_many_processes_resume_bit_for_bit(pair):
     for one in pair[1:]:
         np.testing.assert_array_equal(one["whole"], one["resumed"])
+
+
+def test_two_processes_train_from_a_packed_set_like_one_in_memory(pair):
+    """In chunks that each process reads its part of, interrupted in the middle of an epoch."""
+    folder, *both = pair
+    splits = darn.data.load(folder / "rows.csv", columns=WEIGHED)
+    alone = darn.fit(model(), splits.train, splits.valid, BASE)
+    weights = np.concatenate([np.ravel(w) for w in jax.tree.leaves(alone.model)])
+    for one in both:
+        np.testing.assert_allclose(one["stream"], weights, atol=1e-5, rtol=0)
+        np.testing.assert_array_equal(one["stream"], one["stream_resumed"])
 
 
 def test_another_number_of_processes_resumes(pair, tmp_path):
@@ -131,11 +152,11 @@ def test_processes_agree_on_what_is_wrong(pair):
 # ---------------------------------------------------------------- processes of the command line
 
 
-def together(out, rows, port, process, *more, epochs=10_000):
+def together(out, rows, port, process, *more, epochs=10_000, popen=None):
     words = ("-m", "darn", "train", rows, "--out", out, "--n_h", 2, "--batch", 20, "--epochs", epochs, "--quiet")
     words += ("--checkpoint_every", 0.5, "--coordinator", f"127.0.0.1:{port}", "--processes", 2, "--process", process)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return start(2, *words, "--wait", 100, *more, **pipes)
+    return start(2, *words, "--wait", 100, *more, **pipes, **(popen or {}))
 
 
 def said(process):
@@ -191,10 +212,104 @@ def test_what_is_wrong_with_one_process_is_said_by_all(tmp_path, rows):
     assert not (tmp_path / "run").exists()
 
 
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[4] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("what", ["other rows", "a damaged part", "a full disk"])
+def test_what_is_wrong_on_one_machine_ends_all(tmp_path, rows, what):
+    """Each with a sentence, in good time, and nothing is left behind."""
+    machines, more = [tmp_path / name for name in "ab"], [{}, {}]
+    source = "/proc/self/cwd/rows.csv"  # one path, but a file of each process's own
+    for machine in machines:
+        machine.mkdir()
+        shutil.copy(rows, machine / "rows.csv")
+    if what == "other rows":
+        lines = rows.read_text().splitlines(keepends=True)
+        (machines[1] / "rows.csv").write_text("".join(lines[::-1]))
+        expected = "process 1 has other training rows than process 0"
+    elif what == "a damaged part":
+        source = "/proc/self/cwd/set"
+        darn.data.pack_files([rows], machines[0] / "set")
+        shutil.copytree(machines[0] / "set", machines[1] / "set")
+        flipped(machines[1] / "set" / "00000.rows")
+        expected = "does not match its checksum"
+    else:
+        # Files of the first process may not grow, which is how a full disk looks to it.
+        more[0] = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))}
+        expected = "write"
+    out, port, began = tmp_path / "run", free_port(), time.monotonic()
+    both = [
+        together(out, source, port, i, "--no-cache", epochs=1, popen={"cwd": machine, **given})
+        for i, (machine, given) in enumerate(zip(machines, more))
+    ]
+    for status, lines in map(said, both):
+        assert status in (2, 3), lines
+        assert len(lines) == 1, lines
+        assert expected in lines[0]
+    assert time.monotonic() - began < 60
+    assert not out.exists()
+
+
+MEETINGS = {
+    "versions": ({"versions": {"darn": "1", "jax": "2"}}, "has jax 2, process 0 has 1: install the same versions"),
+    "number": ({"process": 0}, "two processes with the number 0"),
+    "no number": ({"process": "x"}, "two processes with the number x"),
+    "how many": ({"processes": 3}, "was told of 3 processes, process 0 of 2"),
+}
+
+
+@pytest.mark.parametrize("what", MEETINGS)
+def test_processes_that_do_not_fit_together_are_told_so(what):
+    change, expected = MEETINGS[what]
+    place, versions = Place("127.0.0.1", free_port(), 2, 0), {"darn": "1", "jax": "1"}
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(meet, place, versions, 20.0)
+        hello = {"process": 1, "processes": 2, "host": "b", "versions": versions} | change
+        peer = Peer(connected(place))
+        peer.send(hello)
+        assert expected in peer.wait(time.monotonic() + 20)["end"]
+        with pytest.raises(DarnError, match=re.escape(expected)):
+            first.result()
+        peer.link.close()
+
+
+def connected(place):
+    until = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection((place.host, place.port))
+        except OSError:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"[]\n{}\n", b"\n" * 9, b""])
+def test_a_stranger_at_the_address_is_no_first_process(answer):
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+
+        def stranger():
+            link, _ = server.accept()
+            with link:
+                link.recv(100)
+                link.sendall(answer)
+
+        pool.submit(stranger)
+        with pytest.raises(DarnError, match="first process"):
+            meet(Place("127.0.0.1", server.getsockname()[1], 2, 1), {}, 1.0)
+
+
 def test_nobody_there(capsys, tmp_path, rows):
     words = ["train", str(rows), "--out", str(tmp_path / "run"), "--processes", "2", "--wait", "0.5"]
-    for process, sentence in (("0", "process 1 did not come"), ("1", "the first process cannot be reached")):
-        assert main([*words, "--process", process, "--coordinator", f"127.0.0.1:{free_port()}"]) == 2
+    cases = (
+        ("0", "127.0.0.1", "process 1 did not come"),
+        ("1", "127.0.0.1", "the first process cannot be reached"),
+        ("1", "nowhere.invalid", "the first process cannot be reached"),
+    )
+    for process, host, sentence in cases:
+        assert main([*words, "--process", process, "--coordinator", f"{host}:{free_port()}"]) == 2
         err = capsys.readouterr().err
         assert sentence in err
         assert err.count("\n") == 1

@@ -163,8 +163,10 @@ def _join(place: Place, versions: dict[str, str], wait: float, until: float) -> 
     try:
         said = peer.wait(until + GRACE)
     except OSError as e:
+        link.close()
         raise DarnError(f"the first process at {place.address} has ended before training began") from e
     if not isinstance(said.get("go"), int):
+        link.close()
         raise DarnError(str(said.get("end", f"what answers at {place.address} is not a first process")))
     return [peer], said["go"]
 

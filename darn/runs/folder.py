@@ -57,7 +57,7 @@ def train(
     candidates = candidates if len(candidates) > 1 else ()
     if candidates and jax.process_count() > 1:
         raise DarnError("a model is chosen in one process: choose it first, then train it in several")
-    check_same({"versions": versions(), "fields": recipe.to_json()})
+    check_same({"versions": versions(), "options": recipe.to_json()})
     before = first(lambda: read_started(recipe, out, candidates)) if resume else None
     if not resume:
         first(lambda: _check_unused(out))
