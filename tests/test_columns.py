@@ -99,6 +99,7 @@ COLUMNS = {
     "amount, thousands, holes": (holed([f"{v:,}" for v in OWN.randint(0, 9**6, N)]), ""),
     "amount, dollars": ([f"{'-' * int(v < 0)}${abs(v):,.2f}" for v in OWN.normal(900, 999, N)], ""),
     "amount, euros": ([f"{v:,.2f} \u20ac".translate(GERMAN) for v in OWN.lognormal(7, 2, N)], ""),
+    "amount, decimal comma, no thousands": ([f"{v:.2f}".replace(".", ",") for v in OWN.normal(0, 3000, N)], ""),
     "amount, decimal comma": ([f"{v:.2f}".translate(GERMAN) for v in OWN.normal(0, 3, N)], ""),
     "ordered category, of amounts": ([f"{v}%" for v in OWN.randint(5, 20, N)], ""),
     "whole number, beyond floats": ([str(2**60 + int(v) ** 2) for v in OWN.randint(0, 900, N)], ""),

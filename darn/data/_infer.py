@@ -148,7 +148,7 @@ class _Found:
         # A leading zero is part of a code, such as a postal one.
         if digits and not any(re.match(r"[+-]?0\d", w) for w in known):
             if n <= FEW:
-                return "ordered", f"{n} different numbers"
+                return "ordered", f"{n} different number{'s' * (n != 1)}"
             whole = all(re.fullmatch(r"-?\d+", w) for w in known)
             if whole and n == self.rows and int(known[-1]) - int(known[0]) == n - 1:
                 return "id", "counts the rows"
@@ -156,7 +156,9 @@ class _Found:
         if not digits and (form := date_format(known)):
             return ("date" if n > FEW else "ordered"), f"dates as {form.described}{self._other_zones(form.zone)}"
         if self.form:
-            return ("number" if n > FEW else "ordered"), f"{n:,} different amounts{self._separators(self.form)}"
+            return (
+                "number" if n > FEW else "ordered"
+            ), f"{n:,} different amount{'s' * (n != 1)}{self._separators(self.form)}"
         if _scale(known) is not None:
             return "ordered", "a known scale"
         almost = "" if digits else self._almost()
