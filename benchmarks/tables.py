@@ -3,7 +3,8 @@
 python -m benchmarks.tables --work DIR                   darn, and whatever of SDV is in DIR already
 python -m benchmarks.tables --work DIR --sdv PYTHON      SDV as well, in the environment of that interpreter
 
-Rows are kept in DIR with the seconds they took, so that a slow generator runs once; `--again` makes darn's anew.
+Rows are kept in DIR with the seconds they took, so that a slow generator runs once; `--again` makes darn's anew. What
+is measured on rows of SDV that are not in DIR stays in the record as it is, with where it came from.
 """
 
 import argparse
@@ -107,6 +108,15 @@ def without(table: Table, names) -> Table:
     return replace(table, names=tuple(table.names[i] for i in kept), cells=table.cells[:, kept])
 
 
+def earlier(path: Path) -> dict[tuple[str, str], list[dict]]:
+    """The rows of an earlier record by set and generator, each with the provenance of its run."""
+    if not path.exists():
+        return {}
+    made = json.loads(path.read_text())
+    rows = made.pop("rows")
+    return {(row["set"], row["rows_by"]): [{"made": made} | row] for row in rows}
+
+
 def main(argv: list[str] | None = None) -> dict:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser("python -m benchmarks.tables", description=__doc__)
@@ -118,6 +128,7 @@ def main(argv: list[str] | None = None) -> dict:
     args = parser.parse_args(argv)
     args.work.mkdir(parents=True, exist_ok=True)
     record = environment("python -m benchmarks.tables", 0) | {"rows": []}
+    before = earlier(args.out)
     for name in args.sets:
         _, _, target, left_out = SETS[name]
         paths = split(name, args.work)
@@ -131,7 +142,8 @@ def main(argv: list[str] | None = None) -> dict:
                 made.replace(out)
             elif kind in SDV and not cached:
                 if args.sdv is None:
-                    print(f"{name}, {kind}: skipped, it needs --sdv", flush=True)
+                    record["rows"] += before.get((name, kind), [])
+                    print(f"{name}, {kind}: as recorded before, if it was; anew with --sdv", flush=True)
                     continue
                 took.write_text(json.dumps(run_sdv(args.sdv, kind, paths[0], out)))
             rows = train if kind == "real" else without(read_table(out), left_out)

@@ -237,7 +237,8 @@ class DataOptions:
     categorical: str | None = option(None, "for tables: 'auto', or the names of categorical columns", repeatable=True)
     column: tuple[str, ...] = option(
         (),
-        "for tables: what a column is: category, ordered, number, boolean, date, id or auto; others are recognised",
+        "for tables: what a column is: category, ordered, number, decimal-comma, decimal-point (numbers, too), "
+        "boolean, date, id or auto; others are recognised",
         repeatable=True,
     )
     drop: str | None = option(None, "for tables: names of columns to leave out", repeatable=True)

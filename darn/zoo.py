@@ -84,7 +84,8 @@ def build(
             )
         if numbers and not visible.independent:
             words, edges = zip(*numbers)
-            visible = Numbers(visible, words, edges, _visible_context(arch, n_context))
+            of_numbers = jax.random.fold_in(key, len(words))
+            visible = Numbers(visible, words, edges, _visible_context(arch, n_context), key=of_numbers)
         model = eqx.tree_at(_visible_layer, model, Groups(visible, groups))
     if mean is None:
         return model

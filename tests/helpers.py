@@ -243,10 +243,11 @@ _LAYERS = {
 }
 
 
-def _numbers(layer, n_c):
+def _numbers(layer, n_c, factors=True):
     """The two words of WORDS as numbers, of six cells and of five that may be missing."""
     edges = (-3000, -1100, -500, 100, 1300, 1400, 2500), (-2800, -900, 300, 700, 1500, 2900)
-    return Numbers(layer, ((0, 3, -1), (5, 3, 4)), edges, n_c)
+    made = Numbers(layer, ((0, 3, -1), (5, 3, 4)), edges, n_c, key=jax.random.key(3))
+    return made if factors else eqx.tree_at(lambda m: (m.A, m.B), made, (None, None))
 
 
 GROUPS = (3, 1, 2, 2)
@@ -259,6 +260,9 @@ _LAYERS |= {
     "one-hot grid": lambda n_c, key: Groups(_over_grid(n_c, key, (2, 4, 1), 3, 2, 2, 1), GROUPS),
     "words factorial": lambda n_c, key: Groups(Factorial(8, n_c, key=key), WORDS),
     "words linear": lambda n_c, key: Groups(with_block(LinearAutoregressive(8, n_c, key=key), 3), WORDS),
+    "words of numbers, without factors": lambda n_c, key: Groups(
+        _numbers(with_block(LinearAutoregressive(8, n_c, key=key), 3), n_c, factors=False), WORDS
+    ),
     "words of numbers, nade": lambda n_c, key: Groups(_numbers(NADE(8, n_c, n_hidden=(4,), key=key), n_c), WORDS),
     "words of numbers": lambda n_c, key: Groups(
         _numbers(with_block(LinearAutoregressive(8, n_c, key=key), 3), n_c), WORDS

@@ -243,9 +243,11 @@ def numbers(layer, y, c):
     mean = f64(layer.b) + (0 if layer.U is None else apply(layer.U, c))
     owner = {first + d: (g, d) for g, (first, bits, _) in enumerate(layer.words) for d in range(bits)}
     low, total = [0] * len(k), 0.0
+    A, B = (np.zeros(0) if v is None else f64(v) for v in (layer.A, layer.B))
+    factors = np.zeros(B.shape[-1])
     mass = lambda a, b, m, k: special.expit(k * (b - m)) - special.expit(k * (a - m))  # noqa: E731
     for j in range(layer.n):
-        odds = table[(*y[:j], 1.0)] - table[(*y[:j], 0.0)]
+        odds = table[(*y[:j], 1.0)] - table[(*y[:j], 0.0)] + (B[j] @ factors if len(B) else 0)
         if j in owner:
             g, d = owner[j]
             _, bits, flag = layer.words[g]
@@ -257,6 +259,7 @@ def numbers(layer, y, c):
             low[g] += size * int(y[j])
             if d == bits - 1 and (flag < 0 or y[flag]):
                 mean = mean + W[:, g] * (edges[g, low[g]] + edges[g, low[g] + 1]) / 2
+                factors = factors + (A[g, min(low[g], A.shape[1] - 1)] if len(A) else 0)
         elif y[j]:
             later = np.array([first > j for first, _, _ in layer.words])
             mean = mean + np.where(later, f64(layer.V)[j], 0)

@@ -99,6 +99,7 @@ COLUMNS = {
     "amount, thousands, holes": (holed([f"{v:,}" for v in OWN.randint(0, 9**6, N)]), ""),
     "amount, dollars": ([f"{'-' * int(v < 0)}${abs(v):,.2f}" for v in OWN.normal(900, 999, N)], ""),
     "amount, euros": ([f"{v:,.2f} \u20ac".translate(GERMAN) for v in OWN.lognormal(7, 2, N)], ""),
+    "amount, decimal comma, no thousands": ([f"{v:.2f}".replace(".", ",") for v in OWN.normal(0, 3000, N)], ""),
     "amount, decimal comma": ([f"{v:.2f}".translate(GERMAN) for v in OWN.normal(0, 3, N)], ""),
     "ordered category, of amounts": ([f"{v}%" for v in OWN.randint(5, 20, N)], ""),
     "whole number, beyond floats": ([str(2**60 + int(v) ** 2) for v in OWN.randint(0, 900, N)], ""),
@@ -309,6 +310,63 @@ def test_numbers_in_another_writing_come_back_as_written(name):
     assert same.all() if "two time zones" not in name else 0.6 < same.mean() < 0.7
     numbers = [[float(v) for v in column.numbers(np.array(w, object))] for w in (texts, words)]
     assert numbers[0] == numbers[1]
+
+
+# (texts of a column, another column, what the first is said to be, the number that 1,234 or 1.234 is, in the reason)
+COMMAS = [f"{i},{i:03}" for i in range(1, 300)]
+POINTS = [f"{i}.{i:03}" for i in range(1, 300)]
+SIGNS = {
+    "nothing else": (
+        COMMAS,
+        ["a", "b"],
+        "auto",
+        1001,
+        "commas between thousands, or else it is a column decimal-comma",
+    ),
+    "said to be decimal": (COMMAS, ["a", "b"], "decimal-comma", 1.001, "as asked"),
+    "beside decimal commas": (
+        COMMAS,
+        ["3,5", "12,25"],
+        "auto",
+        1.001,
+        "decimal commas, as the decimal comma of column",
+    ),
+    "said to be thousands": (COMMAS, ["3,5", "12,25"], "decimal-point", 1001, "as asked"),
+    "beside decimal points": (COMMAS, ["3.5", "12.25"], "auto", 1001, "thousands, as the decimal point of column 'b'"),
+    "beside both": ([*COMMAS, "1,5"], ["3.5", "12.25"], "auto", 1.001, "amounts"),
+    "points": (POINTS, ["a", "b"], "auto", 1.001, "different numbers"),
+    "points beside decimal commas": (
+        POINTS,
+        ["3,5", "12,25"],
+        "auto",
+        1001,
+        "points between thousands, as the decimal",
+    ),
+    "points said to be thousands": (POINTS, ["a", "b"], "decimal-comma", 1001, "as asked"),
+    "whole numbers beside decimal commas": (
+        ["1001", *map(str, range(300))],
+        ["3,5"],
+        "auto",
+        1001,
+        "different numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIGNS)
+def test_a_comma_is_what_the_table_or_the_user_says(name):
+    """1,234 could be either: other columns decide, the reason says how it was read, the user has the last word."""
+    words, other, kind, number, why = SIGNS[name]
+    cells = np.array([[w, other[i % len(other)]] for i, w in enumerate(words)], object)
+    column = infer(["a", "b"], cells, None, "it", kinds={"a": kind}).columns[0]
+    found = column.numbers(np.array(words, object)) if isinstance(column, AbstractSpelled) else words
+    assert float(found[0]) == number
+    assert why in column.why
+    assert column.draw(column.find(np.array(words[:50], object)), draws(50))  # in the same writing
+    wrong = "decimal-point" if "1,5" in words else "decimal-comma" if "3.5" in other else ""
+    if wrong:
+        with pytest.raises(DarnError, match=r"where (points|commas) are to be decimal"):
+            infer(["a", "b"], cells, None, "it", kinds={"a" if wrong == "decimal-point" else "b": wrong})
 
 
 def test_dates_of_several_zones_are_moments():

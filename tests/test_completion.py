@@ -4,15 +4,17 @@ import csv
 import dataclasses
 import itertools
 import json
+from datetime import date, timedelta
 from types import SimpleNamespace
 
 import jax
 import numpy as np
+import polars as pl
 import pytest
 from helpers import GROUPS, P_VALUE, chi_square, make_model, number, randomised, states, table
 
 import darn
-from darn import DarnError
+from darn import DarnError, data
 from darn.cli import main
 from darn.config import Architecture
 from darn.inference import completion, filling, likelihood, most_probable
@@ -204,6 +206,55 @@ def test_holes_of_a_table_are_filled_with_values(tmp_path, capsys):
     assert {r[1] for r in rows[1:21]} <= {"red", "green"}
     assert {r[0] for r in rows[1:21]} == {"S"}
     assert {r[1] for r in rows[21:]} == {"red"}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("out", ["csv", "parquet"])
+def test_given_cells_are_kept_in_every_format(ending, out, tmp_path, capsys):
+    """And the types of a Parquet file; rows of texts get the types that lose nothing."""
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pl.DataFrame(
+        {
+            "when": pl.Series([date(2020, 1, 1) + timedelta(days=int(d)) for d in rng.integers(0, 900, n)]),
+            "age": pl.Series(rng.integers(18, 80, n), dtype=pl.Int32),
+            "price": pl.Series(np.round(rng.lognormal(3, 1, n), 2)),
+            "word": pl.Series(rng.choice(["a", "b, c", 'say "d"'], n), dtype=pl.Categorical),
+            "yes": pl.Series(rng.random(n) < 0.5),
+            "name": pl.Series([f"id-{i:05}" for i in range(n)]),
+            "zip": pl.Series([f"0{i % 7:04}" for i in range(n)]),
+        }
+    )
+    holes = rng.random((n, 5)) < 0.2
+    gappy = frame.with_columns(
+        pl.when(pl.Series(~holes[:, j])).then(pl.col(c)).otherwise(None).alias(c)
+        for j, c in enumerate(frame.columns[:5])
+    )
+    (frame.write_csv if ending == "csv" else frame.write_parquet)(tmp_path / f"whole.{ending}")
+    (gappy.write_csv if ending == "csv" else gappy.write_parquet)(tmp_path / f"gappy.{ending}")
+    run, done = tmp_path / "run", tmp_path / f"done.{out}"
+    words = ["train", str(tmp_path / f"whole.{ending}"), "--categorical", "auto", "--tiny", "--quiet"]
+    assert main([*words, "--out", str(run)]) == 0
+    assert main(["complete", str(run), str(tmp_path / f"gappy.{ending}"), "-n", "2", "--out", str(done)]) == 0
+    found = data.read_table(done)
+    given = data.read_table(tmp_path / f"gappy.{ending}").cells.repeat(2, axis=0)
+    gone = data.is_missing(given)
+    assert not data.is_missing(found.cells).any()
+    kept = found.cells == given
+    if ending == "csv" and out == "parquet":  # true and false of a .csv are texts
+        kept[:, 2] = found.cells[:, 2].astype(float) == np.where(gone[:, 2], 0, given[:, 2]).astype(float)
+    assert (kept | gone).all()
+    if out == "parquet":
+        types = pl.read_parquet(done).schema
+        plain = {"age": pl.Int64, "word": pl.String, "yes": pl.String}
+        assert types == (frame.schema if ending == "parquet" else {**frame.schema, **plain})
+    # A number that the column's own type would change keeps its text.
+    if ending == "csv":
+        lines = (tmp_path / "gappy.csv").read_text().splitlines()
+        (tmp_path / "odd.csv").write_text("\n".join([lines[0], "2020-01-01,20.5,,b,true,x,0", *lines[1:]]))
+        argv = ["complete", str(run), str(tmp_path / "odd.csv"), "--unseen", "nearest", "--out", str(done)]
+        assert main(argv) == 0
+        assert data.read_table(done).cells[0, 1] == "20.5"
 
 
 def test_a_missing_cell_of_a_column_with_one_value_is_filled(tmp_path, capsys):

@@ -56,3 +56,24 @@ def test_numbers_follow_from_numbers():
     assert np.mean(np.abs(x - y) <= 6) > 0.95
     assert np.bincount(x // 8)[:-1].min() > 50  # all cells are about as likely as in the training rows
     assert abs(np.corrcoef(*drawn(model))[0, 1]) < 0.1
+
+
+def test_a_unit_may_follow_from_any_cells_of_a_number():
+    """Which linear weights of its bits cannot say; in samples as in scores, and not where the number is missing."""
+    rng = np.random.default_rng(2)
+    words = [["" if i % 5 == 0 else str(v), "ny"[i % 2]] for i, v in enumerate(rng.integers(0, 40, 900))]
+    schema = infer(["x", "y"], np.array(words, object), None, "it")
+    model = model_of(schema)
+    where = lambda m: (m.decoder[0].layer.layer.A, m.decoder[0].layer.layer.B)  # noqa: E731
+    special, (A, B) = np.array([3, 4, 9, 21, 30]), where(model)
+    A, B = A.at[0, special, 0].set(1.0), jnp.zeros_like(B).at[:, 0].set(9.0)
+    model = eqx.tree_at(where, model, (A, B))
+    x, y = np.array(schema.decode(sampling.sample(model, 4000).x)).T
+    value = schema.columns[0].find(x)
+    odd = np.isin(value, special) & (x != "")
+    assert np.mean(y[odd] == "y") > 0.99
+    assert abs(np.mean(y[~odd] == "y") - 0.5) < 0.05
+    assert (x == "").any()
+    both = [schema.encode(["x", "y"], np.array([[t, v] for t in x[:50]], object), "it").bits for v in "ny"]
+    n, p = (likelihood.exact(model, bits).log_p for bits in both)
+    np.testing.assert_allclose((p - n), np.where(odd[:50], 9.0, 0.0), atol=1e-4)

@@ -269,6 +269,12 @@ def check_different(*outputs: str | None) -> None:
         raise DarnError(f"{named[0]} is given for two outputs: use a different file for each")
 
 
+def check_rows_of_a_table(path: str, run) -> None:
+    """Refuses rows as Parquet of a model that is not over a table."""
+    if path.lower().endswith(".parquet") and run.schema is None:
+        raise DarnError(f"{path}: only rows of a table can be Parquet; this model is over bits: use .npy or .csv")
+
+
 def _devices(text: str) -> int | str:
     if text != "all" and not text.isdigit():
         raise DarnError(f"--devices must be a number or all, not {text!r}")

@@ -13,6 +13,7 @@ from darn.cli._base import (
     add_unseen,
     at_least_one,
     check_different,
+    check_rows_of_a_table,
     check_seed,
     counted,
     say,
@@ -43,7 +44,7 @@ def models(args) -> None:
 def complete(args) -> None:
     from darn.data import PICTURES, check_output, open_words
 
-    check_output(args.out, PICTURES, args.data, args.model)
+    check_output(args.out, (*PICTURES, "parquet"), args.data, args.model)
     check_output(args.cells, ("csv",), args.data, args.model)
     check_different(args.out, args.cells)
     at_least_one(args, "n", "samples", "every")
@@ -65,6 +66,8 @@ def complete(args) -> None:
     from darn.runs.run import load
 
     run = load(args.model)
+    if args.out:
+        check_rows_of_a_table(args.out, run)
     schema: Any = questions.schema_of(run) if args.cells else None
     options = {"seed": args.seed, "n_samples": args.samples, "sweeps": args.sweeps}
     facts: dict = {"model": str(args.model), "data": args.data or run.recipe.data.source, "n": copies}
@@ -180,7 +183,9 @@ def register(add: Commands) -> None:
     p.add_argument("--sweeps", type=int, default=5, help="Gibbs sweeps that refine them (default 5)")
     p.add_argument("--seed", type=int, default=0, help="the same seed, the same completions")
     p.add_argument("--baselines", action="store_true", help="with --hide: also score a mixture of Bernoullis")
-    p.add_argument("--out", metavar="FILE", help="FILE.png, FILE.npy (rows, n, columns) or FILE.csv")
+    p.add_argument(
+        "--out", metavar="FILE", help="FILE.png, FILE.npy (rows, n, columns) or FILE.csv; of a table also FILE.parquet"
+    )
     add.computing(p)
 
     add.command("models", models, "list the pretrained models", "  darn models\n  darn eval mnist-500 --every 50")

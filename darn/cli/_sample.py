@@ -13,6 +13,7 @@ from darn.cli._base import (
     add_shard,
     add_unseen,
     check_different,
+    check_rows_of_a_table,
     check_seed,
     counted,
     say,
@@ -78,8 +79,8 @@ def sample(args) -> None:
     words = run.schema is not None and ending in ("csv", "parquet")
     if ending == "parquet" and args.shard:
         raise DarnError("shards of a Parquet file cannot be joined: use --out FILE.csv")
-    if ending == "parquet" and not words:
-        raise DarnError(f"{args.out}: only rows of a table can be Parquet; this model is over bits: use .npy or .csv")
+    if args.out:
+        check_rows_of_a_table(args.out, run)
     more = {} if args.sparse else {"log_joint": bool(args.log_joint)}
     draw: Any = sparse.sample_parts if args.sparse else sampling.sample_parts
 

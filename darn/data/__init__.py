@@ -14,6 +14,7 @@ from darn.data._conditions import parse_tests as parse_tests
 from darn.data._conditions import parts_of as parts_of
 from darn.data._conditions import possible as possible
 from darn.data._frame import Form as Form
+from darn.data._frame import open_filled_parquet as open_filled_parquet
 from darn.data._frame import open_parquet as open_parquet
 from darn.data._frame import read_frame as read_frame
 from darn.data._frame import usual_tag as usual_tag

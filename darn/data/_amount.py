@@ -20,9 +20,8 @@ AFTER = rf"(?:[ \u00a0]?(?:[%\u2030]|{_CURRENCY}))?"
 WAYS = (
     ("", "."),
     *((g, ".") for g in ", '_\u00a0\u202f"),
-    (".", ","),
-    *((g, ",") for g in " '\u00a0\u202f"),
     ("", ","),
+    *((g, ",") for g in ". '\u00a0\u202f"),
 )
 
 
@@ -102,13 +101,33 @@ def amount(word: str, form: AmountForm) -> str | None:
     return f"{sign}{whole}" + (f".{found[2]}" if found[2] else "")
 
 
-def amount_form(words: Sequence[str]) -> AmountForm | None:
-    """The writing that all of these texts have, if they are amounts but not plain numbers."""
-    found = re.fullmatch(rf"[+-]?({BEFORE})[+-]?\d[\d.,' _\u00a0\u202f]*?({AFTER})", words[0])
-    if found is None:
-        return None
-    for between, point in WAYS:
-        form = AmountForm(found[1], found[2], between, point)
-        if any((form.before, form.after, between, point != ".")) and all(amount(w, form) is not None for w in words):
+def amount_form(words: Sequence[str], point: str = ".") -> AmountForm | None:
+    """The writing that all of these texts have, if they are amounts but not plain numbers.
+
+    Args:
+        words: the texts.
+        point: the decimal sign, where the texts leave open which one they have.
+    """
+    found = _surroundings(words[0])
+    for between, sign in sorted(WAYS, key=lambda way: way[1] != point):
+        form = AmountForm(*found, between, sign) if found else None
+        if form and any((form.before, form.after, between, sign != ".")) and _fits(words, form):
             return form
     return None
+
+
+def decimal_signs(words: Sequence[str]) -> set[str]:
+    """The decimal signs that numbers or amounts with a comma or a point may have; both if each could be between
+    thousands."""
+    found = _surroundings(words[0]) if any("," in w or "." in w for w in words) else None
+    return {sign for between, sign in WAYS if _fits(words, AmountForm(*found, between, sign))} if found else set()
+
+
+def _surroundings(word: str) -> tuple[str, str] | None:
+    """What stands before and after the digits of an amount."""
+    found = re.fullmatch(rf"[+-]?({BEFORE})[+-]?\d[\d.,' _\u00a0\u202f]*?({AFTER})", word)
+    return None if found is None else (found[1], found[2])
+
+
+def _fits(words: Sequence[str], form: AmountForm) -> bool:
+    return all(amount(w, form) is not None for w in words)

@@ -34,8 +34,9 @@ class Columns:
         drop: the columns to leave out, likewise.
         weights: the column of row weights.
         delimiter: between the cells of a text table; None detects it.
-        column: what some columns are: "NAME=KIND" each, where the kind is category, ordered, number, boolean, date, id
-            or auto. The others are recognised, unless `categorical` names columns.
+        column: what some columns are: "NAME=KIND" each, where the kind is category, ordered, number, decimal-comma,
+            decimal-point (numbers, too), boolean, date, id or auto. The others are recognised, unless
+            `categorical` names columns.
         unseen: what a text that no training row had counts as, in rows for a trained model: "error", "missing", or
             "nearest", the known text that is most like it.
         seed: of the division into splits, so that densities are estimated from the training rows; None uses all rows.

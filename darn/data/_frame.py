@@ -45,7 +45,7 @@ class _Tag(NamedTuple):
 
 # A type comes before those that it is a kind of: a bool is an int.
 _TAGS = {
-    "bool": _Tag(bool, lambda v: str(v).lower(), lambda t: t == "true"),
+    "bool": _Tag(bool, lambda v: str(v).lower(), lambda t: t in ("true", "1")),
     "int": _Tag(int, str, _whole),
     "float": _Tag(float, str, float),
     "decimal": _Tag(Decimal, str, Decimal),
@@ -279,13 +279,63 @@ def open_parquet(path: str, columns: Sequence[AbstractColumn], more: Sequence[st
     Yields:
         The function that takes the next rows.
     """
-    polars = import_polars(path)
-    tags = (*map(usual_tag, columns), *["text"] * len(more))
-    kinds = {"int": polars.Int64, "float": polars.Float64, "date": polars.Date, "text": polars.String}
-    zones = [getattr(c, "zone", "") for c in columns] + [""] * len(more)
-    types = [polars.Datetime("us", "UTC" if z else None) if t == "time" else kinds[t] for t, z in zip(tags, zones)]
-    form = Form("polars", (*(c.name for c in columns), *more), tags, tuple(types))
-    parts = [form.frame(np.zeros((0, len(tags)), object))]
+    form = _typed((*(c.name for c in columns), *more), (*map(usual_tag, columns), *["text"] * len(more)), columns)
+    parts = [form.frame(np.zeros((0, len(form.names)), object))]
     with open_output(path) as f:
-        yield lambda rows: parts.append(form.frame(np.array(rows, object).reshape(-1, len(tags))))
-        polars.concat(parts).write_parquet(f)
+        yield lambda rows: parts.append(form.frame(np.array(rows, object).reshape(-1, len(form.names))))
+        import_polars(path).concat(parts).write_parquet(f)
+
+
+@contextlib.contextmanager
+def open_filled_parquet(path: str, names: Sequence[str], columns: Sequence[AbstractColumn]) -> Iterator[Callable]:
+    """Writes a table with its holes filled as a Parquet file.
+
+    Rows of a Parquet file keep its types, and their other cells are not even converted. Of rows of texts a column is
+    typed as by `open_parquet` where that loses nothing of the cells that were given.
+
+    Args:
+        path: the file.
+        names: of the table's columns.
+        columns: those of them that have one.
+
+    Yields:
+        The function that takes the next rows: texts, which of them fill holes, and the frame they came from or None.
+    """
+    polars = import_polars(path)
+    parts: list[tuple[np.ndarray, np.ndarray, Any]] = []
+    with open_output(path) as f:
+        yield lambda *part: parts.append(part)
+        texts, holes, frames = zip(*parts)
+        cells, gone = np.concatenate(texts), np.concatenate(holes)
+        by_name = {c.name: c for c in columns}
+        tags = [usual_tag(by_name[n]) if n in by_name else "text" for n in names]
+        if frames[0] is None:
+            given = [[t for t in set(c[~h].tolist()) if t] for c, h in zip(cells.T, gone.T)]
+            kept = [tag if all(_keeps(tag, t) for t in texts) else "text" for tag, texts in zip(tags, given)]
+            frame = _typed(names, kept, columns).frame(cells)
+        else:
+            frame = polars.concat(frames)
+            frame = read_frame(frame)[0].filled(frame, cells, gone, _typed(names, tags, columns))
+        frame.write_parquet(f)
+
+
+def _typed(names: Sequence[str], tags: Sequence[str], columns: Sequence[AbstractColumn]) -> Form:
+    """The form of a polars frame with these tags."""
+    polars = import_polars("a typed table")
+    zoned = {c.name for c in columns if getattr(c, "zone", "")}
+    kinds = {"int": polars.Int64, "float": polars.Float64, "date": polars.Date, "text": polars.String}
+    time = lambda name: polars.Datetime("us", "UTC" if name in zoned else None)  # noqa: E731
+    types = (time(name) if tag == "time" else kinds[tag] for name, tag in zip(names, tags))
+    return Form("polars", tuple(names), tuple(tags), tuple(types))
+
+
+def _keeps(tag: str, text: str) -> bool:
+    """Whether a text is the value that it is read as: of its number, every digit that a float can hold."""
+    try:
+        value = _TAGS[tag].read(text)
+        if tag not in ("int", "float"):
+            return True
+        number = Decimal(text)
+        return (number == value and -(2**63) <= value < 2**63) if tag == "int" else (number % 1 != 0 or number == value)
+    except (ValueError, ArithmeticError):
+        return False

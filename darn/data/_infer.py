@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from darn.data._amount import Amount, amount, amount_form
+from darn.data._amount import Amount, AmountForm, amount, amount_form, decimal_signs
 from darn.data._column import ONE_HOT, AbstractColumn, Aside, Category, fitting_code
 from darn.data._date import Date, date_format, seconds
 from darn.data._labels import check_known, column_index, numbers_first, plain
@@ -19,12 +19,14 @@ from darn.data._number import Number, fit_number, is_number, lattice
 from darn.data._schema import Schema, stripped
 from darn.errors import DarnError
 
-KINDS = ("auto", "category", "ordered", "number", "boolean", "date", "id")
+SIGNS = {"decimal-comma": ",", "decimal-point": "."}
+KINDS = ("auto", "category", "ordered", "number", *SIGNS, "boolean", "date", "id")
 FEW = 20  # a column with at most this many different numbers or dates is an ordered category
 MOST = 20_000  # different texts of a category; a column with more is set aside
 CELLS = 32  # of a column of numbers, at most, to find where its density varies
 FINE = 128  # cells of a column of numbers, about and at most: other columns know it no more finely
 UNITS = 2000  # of a table, beyond which fewer columns are one-hot
+_NAMES = {sign: name.removeprefix("decimal-") for name, sign in SIGNS.items()}
 BOOLEAN = ({"0", "1"}, {"false", "true"}, {"no", "yes"}, {"n", "y"}, {"f", "t"}, {"off", "on"})
 SCALES = (
     ("very low", "low", "medium", "high", "very high"),
@@ -67,11 +69,15 @@ def infer(
         if kind not in KINDS:
             raise DarnError(f"column {name!r} cannot be {kind!r}: choose one of {', '.join(KINDS)}.")
         asked[index(name, "column")] = kind
-    columns, wrong = [], []
+    found, columns, wrong = [], [], []
     for i, name in enumerate(names):
         words = stripped(cells[:, i])
+        found.append(_Found(name, words, words if fit is None else words[fit]))
+    clear = {one.name: one.signs for one in found if len(one.signs) == 1}
+    like = next(iter(clear), None) if len(set().union(*clear.values())) == 1 else None
+    for i, one in enumerate(found):
         try:
-            columns.append(_Found(name, words, words if fit is None else words[fit]).column(asked.get(i, "auto")))
+            columns.append(one.column(asked.get(i, "auto"), like and (like, *clear[like])))
         except _UnfitError as e:
             wrong.append(str(e))
     if wrong:
@@ -103,10 +109,30 @@ class _Found:
         self.count = Counter(words.tolist())
         self.optional = self.count.pop("", 0) > 0
         self.known = sorted(self.count, key=numbers_first)
+        self.plain = all(is_number(w) for w in self.known)
+        self.signs = decimal_signs(self.known) if self.known else set()
+        self.form: AmountForm | None = None  # of amounts
+        self.like: tuple[str, str] | None = None  # a column whose decimal sign is beyond doubt, and this sign
 
-    def column(self, kind: str) -> AbstractColumn:
-        """The column, of this kind or the one that its texts suggest."""
+    def column(self, kind: str, like: tuple[str, str] | None = None) -> AbstractColumn:
+        """The column, of this kind or the one that its texts suggest.
+
+        Args:
+            kind: one of `KINDS`.
+            like: a column that shows how the table writes decimals: its name and its decimal sign.
+        """
         why = "as asked"
+        self.like = like
+        sign = SIGNS.get(kind) or (like[1] if like else ".")
+        if kind in SIGNS:
+            if self.signs and sign not in self.signs:
+                some = self.where([w for w in self.known if "," in w or "." in w][:1])
+                raise _UnfitError(
+                    f"column {self.name!r} has {some}, where {_NAMES[sign]}s are to be decimal: correct it"
+                )
+            kind = "number"
+        if self.known and (not self.plain or (sign == "," and sign in self.signs)):
+            self.form = amount_form(self.known, sign)
         if kind == "auto" or (not self.known and kind in ("category", "ordered", "boolean")):  # of no value at all
             kind, why = self.recognised()
         return getattr(self, f"_{kind}")(why)
@@ -118,19 +144,21 @@ class _Found:
             return "id", "always missing"
         if {w.lower() for w in known} in BOOLEAN or (not self.optional and self._bits() is not None):
             return "boolean", f"two values, {known[0]} and {known[-1]}" if n > 1 else f"always {known[0]}"
-        digits = all(is_number(w) for w in known)
+        digits = self.plain and not self.form
         # A leading zero is part of a code, such as a postal one.
         if digits and not any(re.match(r"[+-]?0\d", w) for w in known):
             if n <= FEW:
-                return "ordered", f"{n} different numbers"
+                return "ordered", f"{n} different number{'s' * (n != 1)}"
             whole = all(re.fullmatch(r"-?\d+", w) for w in known)
             if whole and n == self.rows and int(known[-1]) - int(known[0]) == n - 1:
                 return "id", "counts the rows"
             return "number", f"{n:,} different numbers"
         if not digits and (form := date_format(known)):
             return ("date" if n > FEW else "ordered"), f"dates as {form.described}{self._other_zones(form.zone)}"
-        if not digits and amount_form(known):
-            return ("number" if n > FEW else "ordered"), f"{n:,} different amounts"
+        if self.form:
+            return (
+                "number" if n > FEW else "ordered"
+            ), f"{n:,} different amount{'s' * (n != 1)}{self._separators(self.form)}"
         if _scale(known) is not None:
             return "ordered", "a known scale"
         almost = "" if digits else self._almost()
@@ -139,6 +167,16 @@ class _Found:
         if n > MOST:
             return "id", f"{n:,} different texts{almost}"
         return "category", f"{n:,} different text{'s' * (n != 1)}{almost}"
+
+    def _separators(self, form: AmountForm) -> str:
+        """What commas or points were taken for that could be decimal signs as well as stand between thousands."""
+        if len(self.signs) < 2:
+            return ""
+        name = "comma" if any("," in w for w in self.known) else "point"
+        meant = f"decimal {name}s" if form.point == SIGNS[f"decimal-{name}"] else f"{name}s between thousands"
+        if self.like:
+            return f" with {meant}, as the decimal {_NAMES[self.like[1]]} of column {self.like[0]!r} suggests"
+        return f" with {meant}, or else it is a column decimal-{name}"
 
     def _other_zones(self, zone: str) -> str:
         others = sum(not w.endswith(zone) for w in self.known)
@@ -178,8 +216,8 @@ class _Found:
         values = _scale(self.known) or self.known
         if values and (form := date_format(list(values))):
             values = sorted(values, key=lambda w: float(seconds(w, form) or 0))
-        elif values and (written := amount_form(list(values))):
-            values = sorted(values, key=lambda w: float(amount(w, written) or 0))
+        elif form := self.form:
+            values = sorted(values, key=lambda w: float(amount(w, form) or 0))
         return self._category(why, "ordered category", values)
 
     def _boolean(self, why: str) -> AbstractColumn:
@@ -211,10 +249,10 @@ class _Found:
         return tuple(number.get(b, b) for b in ("0", "1"))
 
     def _number(self, why: str) -> AbstractColumn:
-        strange = [w for w in self.known if not is_number(w)]
-        if form := amount_form(self.known) if strange else None:
+        if form := self.form:
             number = self._numbers(lambda w: amount(w, form), why)
             return Amount(self.name, why, self.optional, number.one_hot, number, *form)
+        strange = [w for w in self.known if not is_number(w)]
         if strange or not self.known:
             said = f"has {self.where(strange) if strange else 'only missing values'}, where numbers are expected"
             if almost := self._almost():

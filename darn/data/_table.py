@@ -35,6 +35,7 @@ class Table:
     layout: Layout
     raw: tuple[str, ...] | None = None  # the text of every row in the file, if it is a text file
     tail: str = ""  # the text below the last row
+    frame: Any = None  # the same rows as a polars frame, if it is a Parquet file
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -43,7 +44,8 @@ class Table:
         """The rows at a slice or an array of row numbers."""
         rows = np.arange(len(self))[index]
         raw = None if self.raw is None else tuple(self.raw[i] for i in rows.tolist())
-        return replace(self, cells=self.cells[rows], raw=raw, tail="")
+        frame = None if self.frame is None else self.frame[rows]
+        return replace(self, cells=self.cells[rows], raw=raw, tail="", frame=frame)
 
 
 def is_table(path: str | Path) -> bool:
@@ -125,7 +127,7 @@ def open_table_parts(path: str | Path, what: str, delimiter: str | None = None) 
 
 def _from_frame(frame, layout: Layout, what: str) -> Table:
     with _reading(what):
-        return Table(tuple(frame.columns), _cells(frame), layout)
+        return Table(tuple(frame.columns), _cells(frame), layout, frame=frame)
 
 
 def _joined(tables: Iterator[Table]) -> Iterator[Table]:

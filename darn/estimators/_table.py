@@ -35,8 +35,8 @@ class TableDARN(DensityMixin, BaseEstimator):
     """Deep AutoRegressive Network over the rows of a table.
 
     Args:
-        columns: what some columns are, such as {"zip": "category"}: category, ordered, number, boolean, date, id or
-            auto. All others are recognised.
+        columns: what some columns are, such as {"zip": "category"}: category, ordered, number, decimal-comma,
+            decimal-point (numbers, too), boolean, date, id or auto. All others are recognised.
         unseen: what a text that no training row had counts as, in rows to be scored or completed: "error", "missing",
             or "nearest", the known text that is most like it.
         epochs: passes over the training rows; "auto" chooses them by the size of the table.

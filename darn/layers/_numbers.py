@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from darn.errors import DarnError
 from darn.layers._base import AbstractBinaryLayer, context_field, context_map, plus_context
@@ -17,6 +17,7 @@ from darn.nn import COMPILED, AbstractMap, CausalDense, register, rounded
 from darn.nn._fixed_point import NOT_FINITE
 
 GRID = 10  # edges are multiples of 2^-GRID
+FACTORS = 3  # more of them fit the training rows only
 LARGEST = 30  # a precision is below exp(LARGEST)
 MOST_BITS = 12  # of a word that is a number
 _STEP_BITS, _REACH = 9, 12  # of the integer twin's table: multiples of 2^-9 up to 12
@@ -62,6 +63,10 @@ class Numbers(AbstractBinaryLayer):
     k_g and mean mu_g = W_g z + V_g y + U_g c + b_g, of the numbers z (the middles of their cells) and the other units
     before it. A bit halves the cells that the bits before it leave; the log-odds of the logistic distribution, less
     those at mean 0 and precision 1, are added to the logit of the bit.
+
+    Bits say badly that a few cells mean something of their own, such as the capital gains above 7,000. So every cell v
+    of a number g also has `FACTORS` numbers A_gv, and B_j times their sum over the numbers before unit j is added to
+    its logit.
     """
 
     layer: AbstractBinaryLayer
@@ -74,9 +79,11 @@ class Numbers(AbstractBinaryLayer):
     tables: Tables | None  # of the integer twin, where k is 1
     words: tuple[Word, ...] = eqx.field(static=True)
     n: int = eqx.field(static=True)
+    A: Float[Array, "numbers cells factors"] | None = None  # None in model files of the first version
+    B: Float[Array, "n factors"] | None = None
     by_name: ClassVar[bool] = False  # it wraps another layer, if the data are a table
 
-    def __init__(self, layer: AbstractBinaryLayer, words: Sequence[Word], edges, n_c: int = 0):
+    def __init__(self, layer: AbstractBinaryLayer, words: Sequence[Word], edges, n_c: int = 0, *, key: PRNGKeyArray):
         """Numbers that do not depend on each other, nor on the context.
 
         Args:
@@ -84,6 +91,7 @@ class Numbers(AbstractBinaryLayer):
             words: where each number is; see `Word`.
             edges: of each number, those of its cells, from below, as multiples of 2^-GRID.
             n_c: units of the context.
+            key: of the weights B.
         """
         self.layer, self.n = layer, layer.n
         self.words = tuple((int(a), int(b), int(flag)) for a, b, flag in words)
@@ -94,6 +102,8 @@ class Numbers(AbstractBinaryLayer):
         U = context_map(n_c, count, jax.random.key(0))
         self.U = None if U is None else eqx.tree_at(lambda m: m.W, U, jnp.zeros_like(U.W))  # independent at first
         self.b, self.log_k, self.tables = jnp.zeros(count), jnp.zeros(count), None
+        self.A = jnp.zeros((count, max(len(e) - 1 for e in edges), FACTORS))
+        self.B = jax.random.normal(key, (layer.n, FACTORS)) * 0.1
 
     def __check_init__(self):
         if self.layer.n != self.n or self.layer.n_orders > 1:
@@ -106,6 +116,11 @@ class Numbers(AbstractBinaryLayer):
         longest = 1 + max((1 << bits for _, bits, _ in self.words), default=0)
         if at > self.n or len(self.words) != self.W.n or self.edges.shape[1] != longest:
             raise ValueError("the words, edges and weights of numbers do not fit each other")
+        shapes = [v if v is None else v.shape for v in (self.A, self.B)]
+        if shapes != [None, None]:
+            (count, _, factors), of_units = shapes
+            if count != len(self.words) or of_units != (self.n, factors):
+                raise ValueError("the factors of numbers do not fit their words")
 
     # ---------------------------------------------------------------- constants
 
@@ -174,11 +189,19 @@ class Numbers(AbstractBinaryLayer):
         cell = (total[ends[1:]] - total[ends[:-1]])[:, None]
         z = jnp.take_along_axis(jnp.asarray(self._middles(), y.dtype), cell, 1)[:, 0]
         flags = np.array([flag for _, _, flag in self.words])
-        z = jnp.where(flags < 0, z, z * y[flags])
+        given = (flags < 0) | (y[flags] > 0.5)
+        z = jnp.where(given, z, 0)
         mean = plus_context(self.b, self.U, c) + self.W(z) + self._free().T @ y
         mean = self._k() * mean
         added = _added(jnp, self._made(), bits.owner, node, mean[bits.owner])
-        return self.layer.logits(y, c).at[bits.unit].add(added)
+        a = self.layer.logits(y, c).at[bits.unit].add(added)
+        if self.A is None or self.B is None:
+            return a
+        own = jnp.take_along_axis(self.A, jnp.minimum(cell, self.A.shape[1] - 1)[..., None], 1)[:, 0]
+        total = jnp.cumsum(jnp.where(given[:, None], own, 0), axis=0)
+        before = np.searchsorted([first + bits for first, bits, _ in self.words], np.arange(self.n), side="right")
+        told = jnp.concatenate([jnp.zeros_like(total[:1]), total])[before]
+        return a + jax.vmap(jnp.dot)(self.B, told)  # a fused sum is miscompiled, as in NADE
 
     def start(self, c=None, *, order=0):
         return self.layer.start(c), self._k() * plus_context(self.b, self.U, c)
@@ -193,23 +216,29 @@ class Numbers(AbstractBinaryLayer):
         W = pad(turns.array(self.W.weights() * k[:, None]).T)
         V = pad(turns.array(self._free() * k[None]))
         middles = turns.array(self._middles())
+        A, B = (None if v is None else turns.array(v) for v in (self.A, self.B))
         sizes = xp.asarray([*((1 << bits) - 1 for _, bits, _ in self.words), 0])
         count, rows = len(self.words), turns.rows(state)
         over = (slice(None), *[None] * len(rows))
 
         def one(seen, j, a):
-            (mean, node, given), carry = seen
+            (mean, node, given, factors), carry = seen
             g, f = owner[j], flag[j]
             own = xp.minimum(g, count - 1)
             at = xp.minimum(node[g], tables.base.shape[1] - 1)
             added = _added(xp, tables, own, at, mean[own])
-            carry, y = decide(carry, j, xp.where(g < count, a + added, a).astype(a.dtype))
+            a = xp.where(g < count, a + added, a).astype(a.dtype)
+            carry, y = decide(carry, j, a if B is None else (a + (B[j][over] * factors).sum(0)).astype(a.dtype))
             bit = xp.asarray(y > 0.5)
             node = turns.put(node, (2 * node[g] + 1 + bit.astype(node.dtype))[None], g)
             given = turns.put(given, (bit | (f == count))[None], f)
             cell = xp.clip(node[g] - sizes[g], 0, middles.shape[1] - 1)
-            z = xp.where(last[j] & given[own], middles[own, cell], xp.zeros_like(mean[own]))
-            return ((mean + V[j][over] * bit.astype(mean.dtype) + W[g][over] * z, node, given), carry), y
+            whole = last[j] & given[own]
+            z = xp.where(whole, middles[own, cell], xp.zeros_like(mean[own]))
+            if A is not None:
+                told = xp.moveaxis(A[own, xp.minimum(cell, A.shape[1] - 1)], -1, 0)
+                factors = factors + xp.where(whole, told, xp.zeros_like(told))
+            return ((mean + V[j][over] * bit.astype(mean.dtype) + W[g][over] * z, node, given, factors), carry), y
 
         def within(seen, units, a):
             """The units of a block one after another, since each must know the ones before it in its number."""
@@ -217,7 +246,8 @@ class Numbers(AbstractBinaryLayer):
                 return one(seen, units, a)
             return turns.scan(lambda seen, i: one(seen, units[i], a[i]), seen, len(units))
 
-        seen = mean, xp.zeros((count + 1, *rows), np.int32), xp.ones((count + 1, *rows), bool)
+        factors = None if A is None else xp.zeros((A.shape[2], *rows), A.dtype)
+        seen = mean, xp.zeros((count + 1, *rows), np.int32), xp.ones((count + 1, *rows), bool), factors
         y, (_, carry) = self.layer.walk(inner, within, (seen, carry), turns)
         return y, carry
 
@@ -257,8 +287,21 @@ class Numbers(AbstractBinaryLayer):
 
         (W, V, U, b), _ = rounded(parts, sums, max(c.grid, GRID + 1), arithmetic)
         tables = _exact_tables(np.asarray(self.edges), self._halves(), k, arithmetic)
-        fields = lambda m: (m.layer, m.W, m.V, m.U, m.b, m.tables)  # noqa: E731
-        return eqx.tree_at(fields, self, (layer, W, V, U, b, tables), is_leaf=lambda v: v is None)
+        A, B = self._quantised_factors(arithmetic)
+        fields = lambda m: (m.layer, m.W, m.V, m.U, m.b, m.tables, m.A, m.B)  # noqa: E731
+        return eqx.tree_at(fields, self, (layer, W, V, U, b, tables, A, B), is_leaf=lambda v: v is None)
+
+    def _quantised_factors(self, arithmetic):
+        """A as tables, and B on the finest grid on which their products have exact sums."""
+        if self.A is None:
+            return None, None
+        scale = 1 << arithmetic.table_bits
+        A = np.rint(np.asarray(self.A, np.float64) * scale) / scale
+        if not np.isfinite(A).all():
+            raise DarnError(NOT_FINITE)
+        most = jnp.asarray(np.abs(A).max(1, initial=0).sum(0))
+        B, _ = rounded(self.B, lambda B: B @ most.astype(B.dtype), arithmetic.table_bits, arithmetic)
+        return jnp.asarray(A, arithmetic.dtype), B
 
 
 def _softplus(xp, x, table):

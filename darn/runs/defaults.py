@@ -173,17 +173,25 @@ def others(n_rows: int, n_columns: int, *, code: bool = True) -> list[dict[str, 
         # At the same work, batches of 64 were better than of 128: by 0.27 nats on Web.
         return units | trained(4e-3, BATCH // 2, 30_000, 0.0, weight_decay)
 
-    plain = [] if code else [nade(200 if n_rows >= 8000 else 100, 0, 2e-4)]
+    def without_code(n_nade: int) -> dict[str, Any]:
+        # A short schedule to its end, where the others stop early at a high learning rate: as many nats on training
+        # rows of Adult that were held out, and the income follows more precisely from the other columns.
+        steps = max(4000, 30 * n_rows // (BATCH // 2))
+        found = nade(n_nade, 0, 0.0) | trained(2e-3, BATCH // 2, steps, 0.0, 2e-4)
+        return found | {"average": 0.998, "patience": 0}
+
+    if not code:
+        units, n_h = (200, 32) if n_rows >= 8000 else (100, 16)
+        return [without_code(units), nade(units, n_h, 2e-4), linear(l1 / 32, 1e-5)]
     if n_rows >= 20_000:
-        return [nade(200, 64, 1.5e-4), nade(300, 64, 1.5e-4), *plain]
+        return [nade(200, 64, 1.5e-4), nade(300, 64, 1.5e-4)]
     # Two train at a time: models of one program are not the first of their kind together, so it is compiled once.
     if n_rows >= 8000:
-        return [nade(200, 32, 2e-4), linear(l1 / 32, 1e-5), nade(200, 32, 5e-5), *plain]
+        return [nade(200, 32, 2e-4), linear(l1 / 32, 1e-5), nade(200, 32, 5e-5)]
     return [
         nade(100, 16, 2e-4),
         linear(2 * l1, 1e-4),
         nade(100, 16, 4e-5),
         linear(l1 / 4, 3e-5),
         linear(l1 / 32, 1e-5),
-        *plain,
     ]

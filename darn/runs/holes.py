@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from darn.data import (
     is_table,
     listed,
     open_arrays_parts,
+    open_filled_parquet,
+    open_parquet,
     open_table,
     open_table_parts,
     open_visible,
@@ -35,6 +37,7 @@ from darn.model import Stack
 from darn.runs import synthetic
 from darn.runs.run import Run
 
+WORDS = ("csv", "parquet")  # what texts are written as
 HALVES = ("lower", "upper", "left", "right")
 
 
@@ -267,7 +270,7 @@ def write(
 
     Args:
         run: the model.
-        out: FILE.png, FILE.npy or FILE.csv.
+        out: FILE.png, FILE.npy, FILE.csv or FILE.parquet.
         parts: (rows, (N, n, n_x) completions) of consecutive rows.
         source: the rows they complete.
         n: completions of each row.
@@ -279,7 +282,7 @@ def write(
         with open_table(out, source.rows, []) as put:
             for _, x in parts:
                 put(x)
-    elif not out.lower().endswith("csv") or (source.layout is None and run.schema is None):
+    elif not out.lower().endswith(WORDS) or (source.layout is None and run.schema is None):
         how = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
         with open_visible(out, source.rows * n, **how) as put:
             for _, x in parts:
@@ -289,14 +292,35 @@ def write(
         names, rows = synthetic.table(
             run, ((flat(x), side(part.context)) for part, x in parts), seed=seed, within=within
         )
-        with open_words(out, names) as put:
+        columns = run.schema.columns if run.schema is not None else ()
+        typed = out.lower().endswith("parquet")
+        with open_parquet(out, columns, names[len(columns) :]) if typed else open_words(out, names) as put:
             for texts in rows:
                 put(texts)
+    elif out.lower().endswith("parquet"):
+        _write_parquet(run, out, parts, n, seed, within)
     else:
         _write_text(run, out, parts, n, source.layout, seed, within)
 
 
 def _write_text(run: Run, out: str, parts: Iterator[tuple], n: int, layout: Layout, seed: int, within) -> None:
+    with open_output(out) as f:
+        f.write((b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode())
+        for _, _, cells in _filled(run, parts, n, seed, within):
+            f.writelines(layout.line(row).encode() for row in cells.tolist())
+
+
+def _write_parquet(run: Run, out: str, parts: Iterator[tuple], n: int, seed: int, within) -> None:
+    assert run.schema is not None
+    filled = _filled(run, parts, n, seed, within)
+    first = next(filled)
+    with open_filled_parquet(out, first[0].names, run.schema.columns) as put:
+        for table, holes, cells in chain([first], filled):
+            put(cells, holes, None if table.frame is None else table.frame[np.repeat(np.arange(len(table)), n)])
+
+
+def _filled(run: Run, parts: Iterator[tuple], n: int, seed: int, within) -> Iterator[tuple]:
+    """Consecutive rows of the table; of their completions, (N * n, columns), which cells fill holes, and all cells."""
     waiting: deque[Holes] = deque()
 
     def bits() -> Iterator[tuple]:
@@ -305,23 +329,19 @@ def _write_text(run: Run, out: str, parts: Iterator[tuple], n: int, layout: Layo
             yield x.reshape(-1, x.shape[-1]), None
 
     if run.schema is None:
-        groups = (x.astype(int).astype(str).tolist() for x, _ in bits())
+        texts = (x.astype(int).astype(str) for x, _ in bits())
     else:
-        groups = (texts for texts, _ in synthetic.decoded(run.schema, bits(), seed, within))
-    rows = chain.from_iterable(groups)
-    with open_output(out) as f:
-        f.write((b"\xef\xbb\xbf" if layout.bom else b"") + layout.head.encode())
-        while (first := next(rows, None)) is not None:
-            rows = chain([first], rows)
-            part = waiting.popleft()
-            assert part.table is not None
-            assert part.cells is not None
-            names = part.table.names
-            place = [run.schema.names.index(a) if a in run.schema.names else 0 for a in names] if run.schema else None
-            for missing, cells in zip(part.cells, part.table.cells):
-                for filled in islice(rows, n):
-                    known = filled if place is None else [filled[j] for j in place]
-                    f.write(layout.line(np.where(missing, np.array(known, object), cells).tolist()).encode())
+        width, rows = len(run.schema.columns), synthetic.decoded(run.schema, bits(), seed, within)
+        texts = (np.array(words, object).reshape(-1, width) for words, _ in rows)
+    for known in texts:
+        part = waiting.popleft()
+        assert part.table is not None
+        assert part.cells is not None
+        if run.schema is not None:
+            own = run.schema.names
+            known = known[:, [own.index(name) if name in own else 0 for name in part.table.names]]
+        gone, given = (np.repeat(a, n, axis=0) for a in (part.cells, part.table.cells))
+        yield part.table, gone, np.where(gone, known, given)
 
 
 def _bits(cells: np.ndarray, gone: np.ndarray, n: int, path: str) -> np.ndarray:

@@ -31,12 +31,17 @@ LEAST_ROWS = 200  # with fewer, the validation rows cannot tell candidates apart
 LEAST_EPOCHS = 4  # a candidate that cannot finish as many within the budget is left out
 
 
-def _length(n: int) -> float:
-    """How long a search among n candidates beside the default takes on two cores, in trainings of one of them.
+def _kind(visible: str, n_h: Sequence[int]) -> str:
+    """Models of one kind learn at about the same pace."""
+    return f"{visible}, {'a' if n_h else 'no'} code"
 
-    All of them train for an eighth of their time, about half for another eighth, and two of them to the end.
+
+def _length(kinds: Sequence[str]) -> float:
+    """How long a search among candidates of these kinds beside the default takes on two cores, in trainings of one.
+
+    All of them train for an eighth of their time, about half for another eighth, and the best of each kind to the end.
     """
-    return 1.5 * n / 8 / 2 + 3 / 4
+    return 1.5 * len(kinds) / 8 / 2 + 3 / 4 * max(len(set(kinds)), 2) / 2
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,8 @@ def candidates(
     others = [one for n, one in enumerate(others) if one not in (first, *others[:n])]
     fixed = n_rows // first["batch"] * first["epochs"] * defaults.step_seconds(first, n_columns)
     seconds = defaults.usual_seconds(n_rows) if seconds is None else seconds
-    each = max(seconds - fixed / 2, seconds / 2) / _length(len(others))  # for the whole training of each
+    kinds = [_kind(one["visible"], one["n_h"]) for one in others]
+    each = max(seconds - fixed / 2, seconds / 2) / _length(kinds)  # for the whole training of each
     found = [first]
     for one in others:
         affordable = int(each / (max(n_rows // one["batch"], 1) * defaults.step_seconds(one, n_columns)))
@@ -166,7 +172,7 @@ def choose(
             [r.training for r in recipes],
             train,
             valid,
-            kinds=[r.architecture.visible for r in recipes],
+            kinds=[_kind(r.architecture.visible, r.architecture.n_h) for r in recipes],
             folder=folder,
             dynamic=dynamic,
             report=bar.update,
