@@ -6,6 +6,7 @@ import contextlib
 import io
 import mmap
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from darn.errors import DarnError
 from darn.files import open_input, read_bytes
 
 PARQUET = (".parquet", ".pq")
-PART_CELLS = 1 << 21  # of a part of a Parquet file
+PART_CELLS = 1 << 21  # of a part of a Parquet file as text
 SUFFIXES = (*_text_table.SUFFIXES, *PARQUET)
 
 
@@ -108,7 +109,10 @@ class TableParts:
             return
         for frame in self.frames():
             found = _whole_numbers(frame)
-            yield _from_frame(frame, self.layout, self.what) if found is None else found
+            if found is None:
+                yield from _from_frames(frame, self.layout, self.what)
+            else:
+                yield found
 
 
 def open_table_parts(path: str | Path, what: str, delimiter: str | None = None) -> TableParts:
@@ -117,7 +121,7 @@ def open_table_parts(path: str | Path, what: str, delimiter: str | None = None) 
     if path.suffix.lower() in PARQUET:
         names, rows, frames = _parquet_parts(path, what)
         layout = Layout(head=Layout().line(names))
-        tables = lambda: (_from_frame(f, layout, what) for f in frames())  # noqa: E731
+        tables = lambda: (t for frame in frames() for t in _from_frames(frame, layout, what))  # noqa: E731
         return TableParts(what, names, layout, lambda: rows, tables, frames)
     text = _text_table.open_text_parts(path, what, delimiter)
     layout = text.head.layout
@@ -128,6 +132,12 @@ def open_table_parts(path: str | Path, what: str, delimiter: str | None = None) 
 def _from_frame(frame, layout: Layout, what: str) -> Table:
     with _reading(what):
         return Table(tuple(frame.columns), _cells(frame), layout, frame=frame)
+
+
+def _from_frames(frame, layout: Layout, what: str) -> Iterator[Table]:
+    """Several tables of a frame of few bytes, whose texts take many."""
+    step = max(PART_CELLS // max(frame.width, 1), 1)
+    return (_from_frame(frame.slice(i, step), layout, what) for i in range(0, max(len(frame), 1), step))
 
 
 def _joined(tables: Iterator[Table]) -> Iterator[Table]:
@@ -196,7 +206,8 @@ def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callabl
             check_pages(content, packed, what)
         frame = polars.scan_parquet(path)
         names, rows = _checked(polars, frame, packed, what)
-    step = max(PART_CELLS // max(len(names), 1), 1)
+        width = sum(map(_bytes_of, frame.collect_schema().dtypes()))
+    step = max(8 * PART_CELLS // max(width, 1), 1)  # each part has to unpack the pages that it lies in
 
     def read() -> Iterator[Any]:
         unpacked = 0
@@ -235,6 +246,12 @@ def _whole_numbers(frame) -> np.ndarray | None:
     if not all(t.is_integer() or str(t) == "Boolean" for t in frame.dtypes) or any(frame.null_count().row(0)):
         return None
     return frame.to_numpy()
+
+
+def _bytes_of(kind) -> int:
+    """Of a cell in memory: whole numbers and booleans stay as they are, everything else becomes a text."""
+    whole = re.fullmatch(r"U?Int(\d+)", str(kind))
+    return int(whole[1]) // 8 if whole else 1 if str(kind) == "Boolean" else 8
 
 
 def _checked(polars, frame, packed: int, what: str) -> tuple[tuple[str, ...], int]:

@@ -3,11 +3,13 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
 from collections import Counter
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from platform import machine
 
@@ -30,14 +32,13 @@ def targets(args) -> list[Target]:
     from fuzz.kills import AIMED, WAYS, Kills
     from fuzz.models import Models
     from fuzz.packs import Packs
-    from fuzz.tables import Tables
 
     kills = {way: -(-args.kills // (AIMED if way.startswith("aimed") else 2.5)) for way in WAYS}
     kills["random"] = args.kills
     found = [
         Target("bombs", len(readers.BOMBS), readers.Bombs, together=True),
         Target("trips of stacks", args.stacks, lambda _: trips.stack),
-        Target("tables", args.commands, Tables),
+        Target("tables", args.commands, lambda folder: import_module("fuzz.tables").Tables(folder)),  # needs polars
         Target("kill commands", args.kills, Commands),
         *(Target(f"kill {way}", int(count), partial(Kills, way)) for way, count in kills.items()),
         Target("folders", args.folders, Folders),
@@ -47,7 +48,7 @@ def targets(args) -> list[Target]:
         Target("trips of tables", args.tables, lambda _: trips.table),
         *(Target(f"reader {e}", args.readers, lambda _, e=e: readers.Reader(e)) for e in readers.FILES),
     ]
-    return [target for target in found if target.name.startswith(args.only) and target.files]
+    return [target for target in found if target.name.startswith(tuple(args.only)) and target.files]
 
 
 def table(rows: dict[str, dict]) -> str:
@@ -76,15 +77,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--stacks", type=int, default=200, help="random stacks, with fifty sets of rows each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--only", default="", help="targets whose name begins so")
+    parser.add_argument("--only", nargs="+", default=[""], help="targets whose names begin so")
     parser.add_argument("--out", type=Path, help="default: results/fuzz/fuzz.json, or named after --only")
     args = parser.parse_args(argv)
     rows: dict[str, dict] = {}
     began = time.monotonic()
-    out = args.out or ROOT / "results" / "fuzz" / f"{args.only.replace(' ', '-') or 'fuzz'}.json"
+    out = args.out or ROOT / "results" / "fuzz" / f"{'-'.join(args.only).replace(' ', '-') or 'fuzz'}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     given = {k: v for k, v in vars(args).items() if v != parser.get_default(k) and k != "out"}
-    command = " ".join(["python -m fuzz", *(f"--{k} {v}" for k, v in given.items())])
+    words = {k: shlex.join(v) if isinstance(v, list) else v for k, v in given.items()}
+    command = " ".join(["python -m fuzz", *(f"--{k} {v}" for k, v in words.items())])
     record = {"command": command, "seed": args.seed, "commit": commit()}
     record |= {"versions": versions(), "device": f"{machine()} CPU, {os.cpu_count()} cores"}
     with tempfile.TemporaryDirectory() as folder:

@@ -60,7 +60,8 @@ class Folders:
         name, _, how = kind.partition(" ")
         ending = {"recipe": "json", "metrics": "jsonl"}.get(name, "safetensors")
         self.harm(rng, run / f"{name}.{ending}", how)
-        for words in (["report", str(run), "--rows", "4", "--samples", "2", "--repeats", "1"], ["compare", str(run)]):
+        report = ["report", str(run), "--rows", "4", "--samples", "2", "--repeats", "1"]
+        for words in (report, ["compare", str(run), str(self.seed.with_name("whole"))]):
             assert main([*words, "--out", str(folder / "r.html")]) in (0, 2)
         runs.train(self.recipe, run, resume=True, progress=False)
         found = load_file(run / "model.safetensors")

@@ -4,7 +4,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
-from test_verbatim import test_random_tables_come_back_byte_for_byte as come_back
 
 from benchmarks.codec import trips
 from fuzz.mutate import Rng
@@ -12,6 +11,8 @@ from fuzz.mutate import Rng
 
 def table(rng: Rng, folder: Path) -> str:
     """One random table: empty rows, blanks, quotes, line breaks, numbers as text."""
+    from test_verbatim import test_random_tables_come_back_byte_for_byte as come_back  # which needs polars
+
     come_back(int(rng.integers(1 << 30)), folder)
     return "same"
 
