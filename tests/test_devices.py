@@ -195,11 +195,11 @@ def test_processes_agree_on_what_is_wrong(pair):
 # ---------------------------------------------------------------- processes of the command line
 
 
-def together(out, rows, port, process, *more, epochs=10_000, popen=None):
+def together(out, rows, port, process, *more, epochs=10_000, cwd=None):
     words = ("-m", "darn", "train", rows, "--out", out, "--n_h", 2, "--batch", 20, "--epochs", epochs, "--quiet")
     words += ("--checkpoint_every", 0.5, "--coordinator", f"127.0.0.1:{port}", "--processes", 2, "--process", process)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return start(2, *words, "--wait", 100, *more, **pipes, **(popen or {}))
+    return start(2, *words, "--wait", 100, *more, **pipes, cwd=cwd)
 
 
 def said(process):
@@ -264,7 +264,7 @@ def flipped(path):
 @pytest.mark.parametrize("what", ["other rows", "a damaged part", "a full disk"])
 def test_what_is_wrong_on_one_machine_ends_all(tmp_path, rows, what):
     """Each with a sentence, and nothing is left behind."""
-    machines, more = [tmp_path / name for name in "ab"], [{}, {}]
+    machines = [tmp_path / name for name in "ab"]
     source = "/proc/self/cwd/rows.csv"  # one path, but a file of each process's own
     for machine in machines:
         machine.mkdir()
@@ -280,14 +280,11 @@ def test_what_is_wrong_on_one_machine_ends_all(tmp_path, rows, what):
         flipped(machines[1] / "set" / "00000.rows")
         expected = "does not match its checksum"
     else:
-        # Files of the first process may not grow, which is how a full disk looks to it.
-        more[0] = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))}
         expected = "write"
     out, port = tmp_path / "run", free_port()
-    both = [
-        together(out, source, port, i, "--no-cache", epochs=1, popen={"cwd": machine, **given})
-        for i, (machine, given) in enumerate(zip(machines, more))
-    ]
+    both = [together(out, source, port, i, "--no-cache", epochs=1, cwd=machine) for i, machine in enumerate(machines)]
+    if what == "a full disk":  # the first process's files may not grow, which is how it looks to a writer
+        resource.prlimit(both[0].pid, resource.RLIMIT_FSIZE, (3000, 3000))
     for status, lines in map(said, both):
         assert status in (2, 3), lines
         assert len(lines) == 1, lines
