@@ -1,6 +1,6 @@
 """Arrays on the mesh."""
 
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -28,19 +28,20 @@ def placed(tree: Any, mesh: Mesh | None, how: Any) -> Any:
         host = np.asarray(v)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
-    return jax.tree.map(partial(one, spec=how) if isinstance(how, PartitionSpec) else one, tree, *_specs(how))
-
-
-def _specs(how: Any) -> list[Any]:
-    return [] if isinstance(how, PartitionSpec) else [how]
+    specs = jax.tree.map(lambda _: how, tree) if isinstance(how, PartitionSpec) else how
+    return jax.tree.map(one, tree, specs)
 
 
 def whole(tree: Any, mesh: Mesh | None) -> Any:
     """Arrays on the mesh, divided or not, as NumPy arrays; all processes call it together."""
     if mesh is None or jax.process_count() == 1:
         return jax.tree.map(np.asarray, tree)
-    gather = jax.jit(lambda v: v, out_shardings=NamedSharding(mesh, WHOLE))
-    return jax.tree.map(lambda v: np.asarray(v if v.is_fully_replicated else gather(v)), tree)
+    return jax.tree.map(lambda v: np.asarray(v if v.is_fully_replicated else _gather(mesh)(v)), tree)
+
+
+@lru_cache
+def _gather(mesh: Mesh) -> Any:
+    return jax.jit(lambda v: v, out_shardings=NamedSharding(mesh, WHOLE))
 
 
 def everywhere(model: Any) -> Any:
