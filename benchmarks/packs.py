@@ -8,6 +8,7 @@ import itertools
 import json
 import shutil
 import statistics
+import sys
 import time
 import zipfile
 from dataclasses import replace
@@ -139,7 +140,8 @@ def main(argv: list[str] | None = None) -> dict:
     args = parser.parse_args(argv)
     args.folder.mkdir(parents=True, exist_ok=True)
     out = args.out or ROOT / "results" / "bench" / f"{device_name()}-packs.json"
-    record = environment("python -m benchmarks.packs", 0) | {"columns": MODEL.n_x, "model": MODEL.name}
+    command = " ".join(["python -m benchmarks.packs", *(sys.argv[1:] if argv is None else argv)])
+    record = environment(command, 0) | {"columns": MODEL.n_x, "model": MODEL.name}
     record |= {"stopped_after_seconds": args.stop, "memory": []}
     out.parent.mkdir(parents=True, exist_ok=True)
     if "rate" in args.only:

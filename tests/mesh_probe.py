@@ -29,6 +29,7 @@ FEW = (1, 8)
 COLLECTIVE = re.compile(r"= \S+ (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)(?:-start)?\(")
 # 20 rows a batch: 8 devices cannot divide them evenly. 16 steps an epoch, 64 in all.
 BASE = Training(batch=20, epochs=4, lr=1e-3, validate_every=2, clip=1.0, weight_decay=1e-3, average=0.99)
+SHARDED = {"averaged": {}, "noisy": {"noise": "matrix", "average": 0.0, "optimizer": "adam"}}
 WEIGHED = Columns(weights="w")
 
 
@@ -67,6 +68,26 @@ def trained_from_a_set(n, folder):
     held = darn.data.load(folder / "rows.csv", columns=WEIGHED)
     fit = darn.fit(model(), held.train, held.valid, BASE, devices=n)
     yield "held", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
+
+
+def sharded(train, valid):
+    """Weights of models on one device and on eight that share the weights, and the bytes of state on each device."""
+    stack = darn.zoo.darn(12, n_h=8, n_d=16, visible="linear", key=jax.random.key(0))
+    for name, change in SHARDED.items():
+        config = replace(BASE, **change)
+        for n in FEW:
+            fit = darn.fit(stack, train, valid, config, devices=n, shard_weights=True)
+            yield f"sharded, {name}/{n}", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
+    with devices.using(8):
+        mesh = devices.training_mesh()
+    for name, shard in (("whole", False), ("shared", True)):
+        rows = DeviceRows.put(train, mesh), DeviceRows.put(valid, mesh)
+        loop = Loop([stack], [BASE], *rows, mesh=mesh, shard_weights=shard)
+        text = loop.program.epochs.lower(loop.state, loop.hyper, rows[0], 0, 1).compile().as_text()
+        loop.advance()
+        parts = [v.addressable_shards[0].data for v in jax.tree.leaves((loop.state, loop.best))]
+        yield f"bytes, {name}", np.array(sum(v.nbytes for v in parts))
+        yield f"reduced, {name}", np.array(COLLECTIVE.findall(text).count("all-reduce"))
 
 
 def trained(n, train, valid):
@@ -130,6 +151,7 @@ def main(out):
             found[f"{name}/{n}"] = value
     for n in FEW:
         found |= {f"{name}/{n}": value for name, value in trained_together(n, valid)}
+    found |= dict(sharded(train, valid))
     with TemporaryDirectory() as folder, mock.patch.object(_pack_write, "PART", 300):
         write_set(Path(folder))
         for n in FEW:

@@ -64,6 +64,12 @@ def main(port, process, folder):
         assert cut.interrupted
         assert cut.steps % (len(splits.train) // BASE.batch)  # in the middle of an epoch
         stream_resumed = darn.fit(*given, folder=folder / "stream", resume=True)
+    given = darn.zoo.darn(12, n_h=8, n_d=16, visible="linear", key=jax.random.key(0)), train, valid, BASE
+    with ctrl_c(process, lambda loop: loop.epoch == 1):
+        cut = darn.fit(*given, folder=folder / "shared", shard_weights=True)
+    assert cut.interrupted
+    shared = darn.fit(*given, folder=folder / "shared", resume=True, shard_weights=True)
+    wide = darn.fit(*given)
     sentences = {
         "data": refused(lambda: darn.fit(model(), train.take(slice(process, None)), valid, BASE)),
         "options": refused(lambda: darn.fit(model(), train, valid, replace(BASE, epochs=5 + process))),
@@ -74,6 +80,7 @@ def main(port, process, folder):
     losses = np.array([row[k]["bound"] for row in whole.history for k in ("train", "valid")])
     stored = devices.training_mesh().size, len(jax.local_devices())
     fits = {"whole": whole, "resumed": resumed, "stream": stream, "stream_resumed": stream_resumed}
+    fits |= {"shared": shared, "wide": wide}
     weights = {name: flat(fit) for name, fit in fits.items()}
     np.savez(folder / f"{process}.npz", losses=losses, stored=stored, **weights, **sentences)
 

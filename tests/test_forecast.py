@@ -8,6 +8,7 @@ import pytest
 
 from darn import DarnError, data
 from darn.cli import main
+from darn.data import _pack_rows
 from darn.runs.forecast import forecast
 from darn.runs.recipe import Recipe
 from darn.runs.start import new_model
@@ -52,6 +53,17 @@ def test_an_exchange_is_counted_by_its_bytes(found):
     assert both.exchange_seconds == pytest.approx(2 * 0.9 * 4 * both.parameters / 2e9)
     assert found.exchange_seconds == 0
     assert both.activation_bytes < found.activation_bytes
+
+
+def test_a_set_larger_than_memory_is_counted_by_its_chunks(found, tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", ROWS.unpack())
+    data.pack_files([tmp_path / "x.npy"], tmp_path / "set")
+    for held in (1 << 20, 0):
+        monkeypatch.setattr(_pack_rows, "HELD", held)
+        splits = data.load(tmp_path / "set")
+        rows = sum(len(part) for part in (splits.train, splits.valid))
+        order = 16 * len(splits.train) if held else 0
+        assert forecast(RECIPE, splits).data_bytes == 3 * rows + order
 
 
 def test_what_cannot_be_is_refused(capsys):

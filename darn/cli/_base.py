@@ -74,7 +74,12 @@ class Commands:
         )
 
     def together(self, p):
-        """Options of commands that several processes run together."""
+        """Options of commands that several devices or processes run together."""
+        p.add_argument(
+            "--shard-weights",
+            action="store_true",
+            help="with several devices: each holds only a part of the weights and of the optimiser's state",
+        )
         group = p.add_argument_group("several processes", "each is started with the same command and its own number")
         group.add_argument(
             "--coordinator",
@@ -297,7 +302,7 @@ def use_device(args) -> None:
         _together.member.connect()
     try:
         jax.devices(args.device)
-        devices.use(args.devices)
+        devices.use(args.devices, shard_weights=getattr(args, "shard_weights", False))
     except RuntimeError as e:
         if args.device == "gpu":
             raise DarnError("JAX found no GPU: install darn with the extra `cuda`, or leave out --device gpu") from e

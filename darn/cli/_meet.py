@@ -184,8 +184,7 @@ def _gather(place: Place, versions: dict[str, str], wait: float, until: float) -
         while len(peers) < place.processes - 1 and not problem:
             server.settimeout(max(until - time.monotonic(), 0.01))
             try:
-                peer = Peer(server.accept()[0])
-                hello = peer.wait(time.monotonic() + GRACE)
+                peer, hello = _greeted(server)
             except TimeoutError:
                 if time.monotonic() < until:
                     continue  # a stranger who says nothing
@@ -198,12 +197,14 @@ def _gather(place: Place, versions: dict[str, str], wait: float, until: float) -
             problem = _mismatch(place, peer, hello, versions, peers)
             if problem:
                 peer.send({"end": problem})
+                peer.link.close()
             else:
                 peers[peer.process] = peer
     others = list(peers.values())
     if problem:
         for peer in others:
             peer.send({"end": problem})
+            peer.link.close()
         raise DarnError(problem)
     with socket.socket() as free:
         free.bind(("", 0))
@@ -211,6 +212,16 @@ def _gather(place: Place, versions: dict[str, str], wait: float, until: float) -
     for peer in others:
         peer.send({"go": port})
     return others, port
+
+
+def _greeted(server: socket.socket) -> tuple[Peer, dict]:
+    """The next process that comes, and what it says first."""
+    peer = Peer(server.accept()[0])
+    try:
+        return peer, peer.wait(time.monotonic() + GRACE)
+    except OSError:
+        peer.link.close()
+        raise
 
 
 def _mismatch(place: Place, peer: Peer, hello: dict, versions: dict[str, str], known: dict[int, Peer]) -> str:

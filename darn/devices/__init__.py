@@ -12,9 +12,11 @@ from darn.devices._mesh import size_of as size_of
 from darn.devices._mesh import training_mesh as training_mesh
 from darn.devices._mesh import use as use
 from darn.devices._mesh import using as using
+from darn.devices._mesh import weights_are_sharded as weights_are_sharded
 from darn.devices._place import everywhere as everywhere
 from darn.devices._place import on_one as on_one
 from darn.devices._place import placed as placed
+from darn.devices._place import whole as whole
 from darn.devices._processes import agreed as agreed
 from darn.devices._processes import agreed_array as agreed_array
 from darn.devices._processes import check_same as check_same

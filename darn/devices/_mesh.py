@@ -1,6 +1,7 @@
 """The mesh: which devices a piece of work is spread over.
 
-It has one axis, `data`: rows are divided over it, weights are on every device. It is built when it is needed.
+It has one axis, `data`: rows are divided over it, weights are on every device, unless a training is to divide them as
+well. It is built when it is needed.
 """
 
 import contextlib
@@ -22,13 +23,15 @@ WHOLE = PartitionSpec()  # the same on every device
 Devices = int | Literal["all"] | None
 
 _chosen: ContextVar[Devices] = ContextVar("devices", default=None)
+_shard: ContextVar[bool] = ContextVar("shard_weights", default=False)
 
 
-def use(devices: Devices) -> None:
+def use(devices: Devices, *, shard_weights: bool = False) -> None:
     """Spreads the work of this thread over several devices from now on.
 
     Args:
         devices: how many devices of each process, or "all"; None for one, and for training by several processes all.
+        shard_weights: whether training also divides weights and the optimiser's state over them.
 
     Raises:
         DarnError: if there are not so many.
@@ -38,22 +41,27 @@ def use(devices: Devices) -> None:
         there = "is 1 device" if found == 1 else f"are {found} devices"
         raise DarnError(f"there {there} here, not {devices}: choose at most {found}, or all")
     _chosen.set(devices)
+    _shard.set(shard_weights)
 
 
 @contextlib.contextmanager
-def using(devices: Devices) -> Iterator[None]:
+def using(devices: Devices, *, shard_weights: bool | None = None) -> Iterator[None]:
     """Within the block, work is spread over several devices: `use`, until the block ends; None changes nothing.
 
     Args:
         devices: as for `use`.
+        shard_weights: as for `use`.
     """
-    before = _chosen.get()
+    before = _chosen.get(), _shard.get()
+    sharded = before[1] if shard_weights is None else shard_weights
     if devices is not None:
-        use(devices)
+        use(devices, shard_weights=sharded)
+    _shard.set(sharded)
     try:
         yield
     finally:
-        _chosen.set(before)
+        _chosen.set(before[0])
+        _shard.set(before[1])
 
 
 @lru_cache
@@ -76,6 +84,11 @@ def training_mesh() -> Mesh | None:
     if jax.process_count() == 1:
         return row_mesh()
     return _mesh("all" if chosen is None else chosen, True)
+
+
+def weights_are_sharded() -> bool:
+    """Whether training divides weights over its devices."""
+    return _shard.get()
 
 
 def size_of(mesh: Mesh | None) -> int:

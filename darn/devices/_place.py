@@ -1,5 +1,6 @@
 """Arrays on the mesh."""
 
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -9,22 +10,38 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from darn.devices._mesh import WHOLE, row_mesh
 
 
-def placed(tree: Any, mesh: Mesh | None, how: PartitionSpec) -> Any:
-    """The arrays of a pytree on the mesh, divided along the first axis (`ROWS`) or whole; as they are without a mesh.
+def placed(tree: Any, mesh: Mesh | None, how: Any) -> Any:
+    """The arrays of a pytree on the mesh, as they are without one. Each process transfers what its own devices hold.
 
-    Each process transfers only what its own devices hold.
+    Args:
+        tree: of arrays that every process has.
+        mesh: the devices.
+        how: `ROWS` for arrays divided along the first axis, `WHOLE`, or a pytree of such, one for each array.
     """
     if mesh is None:
         return tree
-    sharding = NamedSharding(mesh, how)
-    if jax.process_count() == 1:
-        return jax.device_put(tree, sharding)
 
-    def one(v):
+    def one(v, spec):
+        sharding = NamedSharding(mesh, spec)
+        if jax.process_count() == 1:
+            return jax.device_put(v, sharding)
         host = np.asarray(v)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
-    return jax.tree.map(one, tree)
+    specs = jax.tree.map(lambda _: how, tree) if isinstance(how, PartitionSpec) else how
+    return jax.tree.map(one, tree, specs)
+
+
+def whole(tree: Any, mesh: Mesh | None) -> Any:
+    """Arrays on the mesh, divided or not, as NumPy arrays; all processes call it together."""
+    if mesh is None or jax.process_count() == 1:
+        return jax.tree.map(np.asarray, tree)
+    return jax.tree.map(lambda v: np.asarray(v if v.is_fully_replicated else _gather(mesh)(v)), tree)
+
+
+@lru_cache
+def _gather(mesh: Mesh) -> Any:
+    return jax.jit(lambda v: v, out_shardings=NamedSharding(mesh, WHOLE))
 
 
 def everywhere(model: Any) -> Any:
@@ -33,5 +50,5 @@ def everywhere(model: Any) -> Any:
 
 
 def on_one(tree: Any, mesh: Mesh | None) -> Any:
-    """Arrays that every device of the mesh holds, on the default device alone."""
-    return tree if mesh is None else jax.device_put(jax.tree.map(np.asarray, tree))
+    """Arrays on the mesh, divided or not, on the default device alone; all processes call it together."""
+    return tree if mesh is None else jax.device_put(whole(tree, mesh))

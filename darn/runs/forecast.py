@@ -86,9 +86,9 @@ def forecast(
         double = _Measured(model, config, train, 2 * own, steps * total, dynamic)
         times += one.step_times(most)  # again, some seconds later: what else the machine does comes and goes
         seconds = float(np.median(times))
-    # The rows, or the chunks that are read of them; and the order and keys of an epoch.
+    # The rows, and the order and keys of an epoch; or the chunks that are read of the rows.
     data = sum(_held(part) for part in (train, valid))
-    fixed = one.state + data // total + 16 * len(train)
+    fixed = one.state + data // total + (0 if train.in_parts else 16 * len(train))
     slope = max((double.temporary - one.temporary) / own, 1.0)
     available = _available()
     fitting = max(int((available - fixed - (one.temporary - slope * own)) / slope), 0) * total

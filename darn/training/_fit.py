@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from darn.config import Training
-from darn.devices import Devices, agreed_array, check_same, first, is_first, training_mesh, using
+from darn.devices import Devices, agreed_array, check_same, first, is_first, training_mesh, using, weights_are_sharded
 from darn.errors import DarnError
 from darn.files import atomic, cannot_write
 from darn.model import Stack
@@ -80,6 +80,7 @@ def fit(
     dynamic: bool = False,
     progress: bool = False,
     devices: Devices = None,
+    shard_weights: bool | None = None,
     started: Loop | None = None,
 ) -> Fit:
     """Trains a model and keeps the best weights by the bound on the validation rows.
@@ -102,6 +103,7 @@ def fit(
         dynamic: whether grey rows are binarised again at every step.
         progress: whether to show a progress bar, if on a terminal.
         devices: how many devices (of each process) to train on, or "all"; by default one, or all of several processes.
+        shard_weights: whether each of them holds a part of the weights and of the optimiser's state only.
         started: a loop that has begun to train this model in this way, to continue with.
 
     Returns:
@@ -111,8 +113,8 @@ def fit(
         DarnError: if the loss becomes infinite or NaN, the folder cannot be written, there are too few devices, or
             processes were given different arguments.
     """
-    with using(devices):
-        mesh = training_mesh()
+    with using(devices, shard_weights=shard_weights):
+        mesh, sharded = training_mesh(), weights_are_sharded()
     check_same({"options": astuple(config), "training rows": train.identity, "validation rows": valid.identity})
     if folder is not None:
         folder = Path(folder)
@@ -127,7 +129,7 @@ def fit(
         rows = on_devices(train, mesh), on_devices(valid, mesh)
         if mesh is not None:  # machines may differ in the last bit of a random start
             model = jax.tree.map(lambda w: jax.device_put(agreed_array(np.asarray(w))), model)
-        loop = Loop([model], [config], *rows, dynamic=dynamic, mesh=mesh)
+        loop = Loop([model], [config], *rows, dynamic=dynamic, mesh=mesh, shard_weights=sharded)
     else:
         loop = started
     loop.on_validation = on_validation
@@ -139,7 +141,8 @@ def fit(
             note |= {"epochs": loop.epoch, "seconds": round(record.seconds, 2)}
             about = dict(info or {}) | {"training": note}
             path = folder / "model.safetensors"
-            first(lambda: save_model(path, loop.chosen(), about))
+            model = loop.chosen()
+            first(lambda: save_model(path, model, about))
 
     def save() -> None:
         if folder is not None:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from darn.config import Training
 from darn.data import PackedRows
-from darn.devices import WHOLE, agreed, first, gathered, on_one, placed
+from darn.devices import WHOLE, agreed, first, gathered, on_one, placed, whole
 from darn.errors import DarnError
 from darn.model import Stack
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
@@ -81,6 +81,7 @@ class Loop:
         *,
         dynamic: bool = False,
         mesh: Mesh | None = None,
+        shard_weights: bool = False,
         on_validation: Callable[[int, dict], None] | None = None,
         on_stop: Callable[[int, Stack, Record], None] | None = None,
     ):
@@ -93,6 +94,7 @@ class Loop:
             valid: rows to choose the best epoch by, likewise.
             dynamic: whether grey rows are binarised again at every step.
             mesh: the devices that share every batch, and that the rows are on; None for one.
+            shard_weights: whether they also share the weights and the optimiser's state of a single model.
             on_validation: called with a model's index in `models` and its new metrics.
             on_stop: called once for every model, when it has stopped or the run has ended.
         """
@@ -108,6 +110,7 @@ class Loop:
             n_models=len(models) if self.several else None,
             dynamic=dynamic,
             mesh=mesh,
+            shard_weights=shard_weights,
         )
         self.feed = _feed(train, self.program, configs, mesh)
         self.valid = valid if isinstance(valid, DeviceRows) else ValidStream(valid, mesh)
@@ -119,7 +122,7 @@ class Loop:
         self.seen = 0  # epochs in the sums
         self.hyper = self._hyper()
         together = jax.tree.map(lambda *w: np.stack(w), *models) if self.several else models[0]
-        self.state = self._placed(self.program.start(together, self.hyper))
+        self.state = placed(self.program.start(together, self.hyper), mesh, self.program.specs)
         self.hyper = self._placed(self.hyper)
         self.best = copied(self.program.kept(self.state))
         self.rate = 0.0  # steps per second of the last call
@@ -304,7 +307,8 @@ class Loop:
         host = {"epoch": self.epoch, "sums": self.sums, "seen": self.seen, "members": self.members}
         host |= {"step": self.feed.step, "partial": self.feed.partial}
         host["records"] = [vars(r) for r in self.records]
-        first(lambda: save_checkpoint(path, (self.state, self.best), host | notes))
+        arrays = whole((self.state, self.best), self.mesh)
+        first(lambda: save_checkpoint(path, arrays, host | notes))
 
     def load(self, path: Path) -> None:
         """Continues from a checkpoint of the same models, bit for bit as if never interrupted."""
@@ -316,7 +320,9 @@ class Loop:
         like = (self.state, self.best)
         if self.several and len(host.members) < len(self.members):
             like = jax.tree.map(lambda w: w[: len(host.members)], like)
-        self.state, self.best = self._placed(load_checkpoint(path, like))
+        state, self.best = load_checkpoint(path, like)
+        self.state = placed(state, self.mesh, self.program.specs)
+        self.best = placed(self.best, self.mesh, self.program.kept_specs)
         self.members, self.records = list(host.members), list(host.records)
         self.epoch, self.seen = host.epoch, host.seen
         self.sums = None if host.sums is None else [dict(one) for one in host.sums]

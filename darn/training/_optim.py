@@ -10,6 +10,10 @@ import optax
 
 from darn.errors import DarnError
 
+# Optimisers that treat every weight by itself, so that devices can share their work.
+BY_WEIGHT = ("rmsprop_graves", "adabelief", "adagrad", "adam", "adamax", "adamw", "amsgrad", "lion", "nadam", "radam")
+BY_WEIGHT += ("rmsprop", "sgd", "yogi")
+
 LearningRate = Any  # a number, a scalar array, or a function of the step
 
 

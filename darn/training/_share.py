@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from darn.devices import AXIS, ROWS, WHOLE, size_of
@@ -25,13 +25,43 @@ class Share:
     def __init__(self, mesh: Mesh | None):
         self.mesh, self.n = mesh, size_of(mesh)
 
-    def over(self, f: Callable, n_shared: int) -> Callable:
-        """f(state, hyper, rows, ...) on every device, each with its own part of the rows; `n_shared` more arguments."""
+    def over(self, f: Callable, n_shared: int, state: Any = WHOLE, found: Any = WHOLE) -> Callable:
+        """f(state, hyper, rows, ...) on every device, each with its own part of the rows.
+
+        Args:
+            f: what to call.
+            n_shared: how many more arguments there are.
+            state: how the first argument is divided, see `divided`.
+            found: how the result is.
+        """
         if self.mesh is None:
             return f
-        specs = (WHOLE, WHOLE, ROWS, *[WHOLE] * n_shared)
+        specs = (state, WHOLE, ROWS, *[WHOLE] * n_shared)
         # Unchecked: JAX would otherwise add up the gradient of every array in an all-reduce of its own.
-        return jax.shard_map(f, mesh=self.mesh, in_specs=specs, out_specs=WHOLE, check_vma=False)
+        return jax.shard_map(f, mesh=self.mesh, in_specs=specs, out_specs=found, check_vma=False)
+
+    def divided(self, shape: tuple[int, ...]) -> PartitionSpec:
+        """How an array of weights is divided: along its largest axis that can be divided evenly, if there is any."""
+        fitting = [axis for axis, size in enumerate(shape) if size and size % self.n == 0]
+        if not fitting:
+            return WHOLE
+        return PartitionSpec(*[None] * max(fitting, key=lambda axis: shape[axis]), AXIS)
+
+    def whole(self, tree: Any, specs: Any) -> Any:
+        """The whole arrays, of which each device has the part that `specs` say."""
+        gather = lambda v, spec: lax.all_gather(v, AXIS, axis=len(spec) - 1, tiled=True)  # noqa: E731
+        return jax.tree.map(lambda v, spec: gather(v, spec) if spec else v, tree, specs)
+
+    def own(self, tree: Any, specs: Any) -> Any:
+        """This device's part of whole arrays."""
+
+        def one(v, spec):
+            if not spec:
+                return v
+            size = v.shape[len(spec) - 1] // self.n
+            return lax.dynamic_slice_in_dim(v, lax.axis_index(AXIS) * size, size, len(spec) - 1)
+
+        return jax.tree.map(one, tree, specs)
 
     def each(self, count: int) -> int:
         """How many of a batch's rows a device has."""

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from darn.batching import row_keys
 from darn.config import Training
+from darn.devices import WHOLE
 from darn.errors import DarnError
 from darn.inference.objective import DescriptionLength, make_loss
 from darn.model import Stack
@@ -23,7 +24,7 @@ from darn.nn import causal_maps
 from darn.random import permutation, permuted
 from darn.training._hyper import Hyper, Terms, shared
 from darn.training._metrics import metrics_of
-from darn.training._optim import make_optimizer, make_schedule
+from darn.training._optim import BY_WEIGHT, make_optimizer, make_schedule
 from darn.training._rows import Batch, DeviceRows, mean_of_rows
 from darn.training._share import Share
 from darn.training.weight_noise import WeightNoise
@@ -119,6 +120,7 @@ class Program:
         n_models: int | None = None,
         dynamic: bool = False,
         mesh: Mesh | None = None,
+        shard_weights: bool = False,
     ):
         """Compiles nothing yet.
 
@@ -130,6 +132,8 @@ class Program:
             n_models: how many models there are side by side; None for one without an axis.
             dynamic: whether grey rows are binarised again at every step.
             mesh: devices that share every batch; state, hyper-parameters and rows are then given on this mesh.
+            shard_weights: whether they also share the weights and the optimiser's state of a single model; the state is
+                then given as `specs` say.
         """
         self.config = shared(config)
         self.terms = Terms.of([config]) if terms is None else terms
@@ -157,9 +161,12 @@ class Program:
         options = compiling(weights * self.batch * self.n_steps * (n_models or 1))
         # As one program: otherwise every shape of an array would compile several small ones.
         self.start = jax.jit(self._over_models(self._start, 0), compiler_options=compiling(0))
-        epochs = self.share.over(self._over_models(self._epochs, 3), 2)
+        self.sharded = shard_weights and mesh is not None
+        self.specs: Any = self._divided(model, config) if self.sharded else WHOLE  # how the mesh shares the state
+        epochs = self.share.over(self._over_models(self._epochs, 3), 2, self.specs, (self.specs, WHOLE))
         self.epochs = jax.jit(epochs, donate_argnums=0, compiler_options=options)
-        steps = self.share.over(self._over_models(self._steps, 5), 4)
+        carry = (self.specs, WHOLE)
+        steps = self.share.over(self._over_models(self._steps, 5), 4, carry, carry)
         self.steps = jax.jit(steps, donate_argnums=0, compiler_options=options)
         self.bound = jax.jit(self._bounds, static_argnames="n_samples", compiler_options=options)
 
@@ -173,12 +180,14 @@ class Program:
         n_models: int | None = None,
         dynamic: bool = False,
         mesh: Mesh | None = None,
+        shard_weights: bool = False,
     ) -> "Program":
         """An existing program, if one fits, so that the next fold or fit need not compile it again."""
         terms = Terms.of([config]) if terms is None else terms
         leaves, structure = jax.tree.flatten(model)
         shapes = tuple((w.shape, np.dtype(w.dtype)) for w in leaves)
-        more = {"terms": terms, "n_models": n_models, "dynamic": dynamic, "mesh": mesh}
+        more: dict[str, Any] = {"terms": terms, "n_models": n_models, "dynamic": dynamic, "mesh": mesh}
+        more["shard_weights"] = shard_weights
         key = (structure, shapes, shared(config), n_train, *more.values())
         if key not in _PROGRAMS:
             while len(_PROGRAMS) >= 32:
@@ -199,9 +208,30 @@ class Program:
         opt = self._optimizer(hyper).init(params)
         return TrainState(params, opt, average, jnp.zeros(len(self.n_h)), jnp.zeros((), jnp.int32), log_sigma, fixed)
 
+    def _divided(self, model: Stack, config: Training) -> TrainState:
+        """How each array of the state is divided over the mesh."""
+        if self.several:
+            raise DarnError("the weights of models that are trained side by side cannot be sharded: leave it out")
+        if config.optimizer not in BY_WEIGHT:
+            raise DarnError(
+                f"the optimizer {config.optimizer} does not treat every weight by itself, so its state cannot be "
+                f"sharded: use {', '.join(BY_WEIGHT)}"
+            )
+        shapes = jax.eval_shape(self._start, model, Hyper.of(config))
+        whole = jax.tree.map(lambda _: WHOLE, shapes)
+        specs = jax.tree.map(lambda v: self.share.divided(v.shape), shapes)
+        return dataclasses.replace(specs, price=whole.price, step=whole.step, fixed=whole.fixed)
+
+    def whole(self, tree: Any, name: str) -> Any:
+        """The part of the state with this name, or arrays like it, whole on every device."""
+        return self.share.whole(tree, getattr(self.specs, name)) if self.sharded else tree
+
+    def own(self, tree: Any, name: str) -> Any:
+        """This device's share of whole arrays that are like the part of the state with this name."""
+        return self.share.own(tree, getattr(self.specs, name)) if self.sharded else tree
+
     def _optimizer(self, hyper: Hyper) -> optax.GradientTransformation:
-        optimizer = make_optimizer(self.config.optimizer, self._schedule(hyper), hyper.momentum)
-        return optax.chain(optax.clip_by_global_norm(self.config.clip), optimizer) if self.config.clip else optimizer
+        return make_optimizer(self.config.optimizer, self._schedule(hyper), hyper.momentum)
 
     def _schedule(self, hyper: Hyper) -> Callable:
         return make_schedule(self.config.schedule, hyper.lr, self.n_steps)
@@ -214,10 +244,16 @@ class Program:
         """The weights to evaluate and keep: the averaged ones, if there are any."""
         return state.params if state.average is None else state.average
 
+    @property
+    def kept_specs(self) -> Any:
+        """How the weights to keep are divided over the mesh."""
+        return self.kept(self.specs) if self.sharded else WHOLE
+
     def step(self, state: TrainState, hyper: Hyper, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """One update of one model; returns (the new state, the batch's description length and its parts)."""
         # Units that are charged before they are useful are switched off, and often stay so.
         warm = self._ramp(state.step, self.config.warmup, self.config.warmup_steps)
+        weights = self.whole(state.params, "params")
 
         def mean(value):
             return mean_of_rows(value, batch.weight, self.share.scale(self.batch))
@@ -230,9 +266,14 @@ class Program:
 
         log_sigma, noise_cost = state.log_sigma, None
         if self.noise is None:
-            grads, dl = self.share.mean(jax.grad(mean_loss, has_aux=True)(state.params))
+            grads, dl = self.share.mean(jax.grad(mean_loss, has_aux=True)(weights))
         else:
-            grads, log_sigma, dl, noise_cost = self._with_noise(self.noise, state, hyper, batch, warm)
+            noisy = dataclasses.replace(state, params=weights, log_sigma=self.whole(log_sigma, "log_sigma"))
+            grads, log_sigma, dl, noise_cost = self._with_noise(self.noise, noisy, hyper, batch, warm)
+            log_sigma = self.own(log_sigma, "log_sigma")
+        if self.config.clip:
+            grads, _ = optax.clip_by_global_norm(self.config.clip).update(grads, optax.EmptyState())
+        grads = self.own(grads, "params")
         updates, opt = self._optimizer(hyper).update(grads, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         average, price = state.average, state.price
@@ -355,7 +396,7 @@ class Program:
 
     def _bounds(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first=0, *, n_samples: int) -> dict[str, Any]:
         bound = self._over_models(partial(self._bound, n_samples=n_samples), 2)
-        return self.share.over(bound, 1)(state, hyper, rows, first)
+        return self.share.over(bound, 1, self.specs)(state, hyper, rows, first)
 
     def _bound(self, state: TrainState, hyper: Hyper, rows: DeviceRows, first, n_samples: int) -> dict[str, Any]:
         """The mean bound of all rows over n_samples encodings of each; every call draws the same bits.
@@ -364,7 +405,8 @@ class Program:
 
         With weighted encodings, each bound uses as many of them as a step.
         """
-        model = self.model(self.kept(state), state.fixed)
+        kept = self.whole(self.kept(state), "params" if state.average is None else "average")
+        model = self.model(kept, state.fixed)
         at_once = self.config.n_samples if self.config.weighted else 1
         n_repeats = max(n_samples // at_once, 1)
         n_samples = n_repeats * at_once
