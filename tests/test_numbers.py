@@ -24,7 +24,7 @@ def table(rows=300):
 
 def model_of(schema, seed=None, mean=None, **fields):
     arch = Architecture(**({"n_h": (), "n_d": (), "visible": "linear"} | fields))
-    options = {"groups": schema.groups, "numbers": schema.numbers, "mean": mean}
+    options = {"groups": schema.groups, "numbers": schema.numbers, "factors": 2, "mean": mean}
     model = build(arch, sum(schema.sizes), **options, key=jax.random.key(0))
     return model if seed is None else randomised(model, seed, scale=0.5)
 
