@@ -1,5 +1,7 @@
 """Laws of the figures on synthetic rows: halves of one table are alike, shuffled columns are not, copies give away."""
 
+import dataclasses
+
 import numpy as np
 import polars as pl
 import pytest
@@ -137,6 +139,28 @@ def test_numbers_are_compared_by_value_and_rounding_is_seen(tables, tmp_path):
 
 
 # ---------------------------------------------------------------- the command
+
+
+def test_numbers_and_dates_are_those_however_they_are_written(tables):
+    """2024-01-31, 1234.50 and 1000 as 31.01.2024, 1234,50 and 1,000: the columns hold the same numbers."""
+    write = {
+        1: lambda t: t.replace(".", ","),
+        3: lambda t: ".".join(reversed(t.split("-"))),
+        4: lambda t: f"${int(t):,}",
+    }
+
+    def rewritten(table):
+        cells = table.cells.copy()
+        for j, to in write.items():
+            cells[:, j] = [to(t) for t in cells[:, j].tolist()]
+        return dataclasses.replace(table, cells=cells)
+
+    plain = {"real": tables["train"], "synthetic": tables["other"]}
+    both = [align(t, rows=10**6) for t in (plain, {part: rewritten(table) for part, table in plain.items()})]
+    for a, b in zip(*(c.columns for c in both)):
+        assert (a.name, a.is_number, a.values) == (b.name, b.is_number, b.values)
+        for part in plain:
+            np.testing.assert_allclose(np.sort(a.parts[part]), np.sort(b.parts[part]))
 
 
 def test_the_command(tables, tmp_path, capsys):

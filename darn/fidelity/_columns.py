@@ -11,7 +11,7 @@ from datetime import UTC, datetime, time
 
 import numpy as np
 
-from darn.data import Table, is_missing
+from darn.data import Table, is_missing, spelled_numbers
 from darn.errors import DarnError
 
 ROWS = 10_000  # of each table that are used, at most
@@ -138,6 +138,8 @@ def _column(name: str, words: Mapping[str, np.ndarray]) -> Column:
         value = {w: read(w) for w in known}
         if known and all(v is not None for v in value.values()):
             return Column(name, (), _coded(words, value))
+    if known and (value := spelled_numbers(sorted(known))):
+        return Column(name, (), _coded(words, value))
     counts = Counter(w for part in ("real", "synthetic") for w in words[part].tolist() if w)
     order = sorted(known, key=lambda w: (-counts[w], w))
     return Column(name, tuple(order) or ("",), _coded(words, {w: i for i, w in enumerate(order)}))
