@@ -230,3 +230,12 @@ def test_columns_of_one_table_only_are_left_out_and_named(tables, tmp_path, caps
     found = facts(capsys, "evaluate-synthetic", a, b, "--rows", 100)
     assert found["left_out"] == list(NAMES[2:])
     assert [m["column"] for m in found["marginals"]] == list(NAMES[:2])
+    # likewise identifiers that synthetic rows leave empty, as `darn sample` does; but no other column left empty
+    own, new = tables["few"].cells.copy(), tables["other"].cells.copy()
+    own[:, 0], new[:, 0], new[:, 2] = [f"row {i}" for i in range(len(own))], "", ""
+    write(a, own)
+    write(b, new)
+    found = facts(capsys, "evaluate-synthetic", a, b, "--rows", 100)
+    assert found["left_out"] == [NAMES[0]]
+    assert [m["column"] for m in found["marginals"]] == list(NAMES[1:])
+    assert found["auc"] > 0.8
