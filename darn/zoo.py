@@ -52,6 +52,7 @@ def build(
     rarest: float = 1e-3,
     groups: Sequence[Group] | None = None,
     numbers: Sequence[tuple[Word, tuple[int, ...]]] = (),
+    factors: int = 0,
     key: PRNGKeyArray,
 ) -> Stack:
     """The stack that `arch` describes, with fresh weights.
@@ -66,6 +67,7 @@ def build(
         rarest: The visible biases start no nearer to 0 or 1 than this.
         groups: Adjacent groups of visible units that spell one value each, as `Groups` takes them.
         numbers: The words among these groups that are numbers, each with its edges, as `Numbers` takes them.
+        factors: Of each cell of a number, as `Numbers` takes them.
         key: Of the weights.
 
     Returns:
@@ -84,8 +86,8 @@ def build(
             )
         if numbers and not visible.independent:
             words, edges = zip(*numbers)
-            of_numbers = jax.random.fold_in(key, len(words))
-            visible = Numbers(visible, words, edges, _visible_context(arch, n_context), key=of_numbers)
+            of_numbers = {"factors": factors, "key": jax.random.fold_in(key, len(words))}
+            visible = Numbers(visible, words, edges, _visible_context(arch, n_context), **of_numbers)
         model = eqx.tree_at(_visible_layer, model, Groups(visible, groups))
     if mean is None:
         return model

@@ -243,11 +243,10 @@ _LAYERS = {
 }
 
 
-def _numbers(layer, n_c, factors=True):
+def _numbers(layer, n_c, factors=2):
     """The two words of WORDS as numbers, of six cells and of five that may be missing."""
     edges = (-3000, -1100, -500, 100, 1300, 1400, 2500), (-2800, -900, 300, 700, 1500, 2900)
-    made = Numbers(layer, ((0, 3, -1), (5, 3, 4)), edges, n_c, key=jax.random.key(3))
-    return made if factors else eqx.tree_at(lambda m: (m.A, m.B), made, (None, None))
+    return Numbers(layer, ((0, 3, -1), (5, 3, 4)), edges, n_c, factors=factors, key=jax.random.key(3))
 
 
 GROUPS = (3, 1, 2, 2)
@@ -261,7 +260,7 @@ _LAYERS |= {
     "words factorial": lambda n_c, key: Groups(Factorial(8, n_c, key=key), WORDS),
     "words linear": lambda n_c, key: Groups(with_block(LinearAutoregressive(8, n_c, key=key), 3), WORDS),
     "words of numbers, without factors": lambda n_c, key: Groups(
-        _numbers(with_block(LinearAutoregressive(8, n_c, key=key), 3), n_c, factors=False), WORDS
+        _numbers(with_block(LinearAutoregressive(8, n_c, key=key), 3), n_c, factors=0), WORDS
     ),
     "words of numbers, nade": lambda n_c, key: Groups(_numbers(NADE(8, n_c, n_hidden=(4,), key=key), n_c), WORDS),
     "words of numbers": lambda n_c, key: Groups(

@@ -1,5 +1,7 @@
 """Laws of the figures on synthetic rows: halves of one table are alike, shuffled columns are not, copies give away."""
 
+import dataclasses
+
 import numpy as np
 import polars as pl
 import pytest
@@ -139,6 +141,28 @@ def test_numbers_are_compared_by_value_and_rounding_is_seen(tables, tmp_path):
 # ---------------------------------------------------------------- the command
 
 
+def test_numbers_and_dates_are_those_however_they_are_written(tables):
+    """2024-01-31, 1234.50 and 1000 as 31.01.2024, 1234,50 and 1,000: the columns hold the same numbers."""
+    write = {
+        1: lambda t: t.replace(".", ","),
+        3: lambda t: ".".join(reversed(t.split("-"))),
+        4: lambda t: f"${int(t):,}",
+    }
+
+    def rewritten(table):
+        cells = table.cells.copy()
+        for j, to in write.items():
+            cells[:, j] = [to(t) for t in cells[:, j].tolist()]
+        return dataclasses.replace(table, cells=cells)
+
+    plain = {"real": tables["train"], "synthetic": tables["other"]}
+    both = [align(t, rows=10**6) for t in (plain, {part: rewritten(table) for part, table in plain.items()})]
+    for a, b in zip(*(c.columns for c in both)):
+        assert (a.name, a.is_number, a.values) == (b.name, b.is_number, b.values)
+        for part in plain:
+            np.testing.assert_allclose(np.sort(a.parts[part]), np.sort(b.parts[part]))
+
+
 def test_the_command(tables, tmp_path, capsys):
     real, synthetic, held = (write(tmp_path / f"{n}.csv", tables[n].cells) for n in ("few", "other", "held"))
     frame = pl.read_csv(synthetic, infer_schema_length=None)
@@ -206,3 +230,12 @@ def test_columns_of_one_table_only_are_left_out_and_named(tables, tmp_path, caps
     found = facts(capsys, "evaluate-synthetic", a, b, "--rows", 100)
     assert found["left_out"] == list(NAMES[2:])
     assert [m["column"] for m in found["marginals"]] == list(NAMES[:2])
+    # likewise identifiers that synthetic rows leave empty, as `darn sample` does; but no other column left empty
+    own, new = tables["few"].cells.copy(), tables["other"].cells.copy()
+    own[:, 0], new[:, 0], new[:, 2] = [f"row {i}" for i in range(len(own))], "", ""
+    write(a, own)
+    write(b, new)
+    found = facts(capsys, "evaluate-synthetic", a, b, "--rows", 100)
+    assert found["left_out"] == [NAMES[0]]
+    assert [m["column"] for m in found["marginals"]] == list(NAMES[1:])
+    assert found["auc"] > 0.8

@@ -7,8 +7,10 @@ import numpy as np
 from helpers import randomised
 
 from darn.config import Architecture
-from darn.data import infer
+from darn.data import Columns, infer, load
 from darn.inference import likelihood, sampling
+from darn.runs.recipe import Recipe
+from darn.runs.start import new_model
 from darn.zoo import build
 
 NAMES = ["kind", "x", "y"]
@@ -24,7 +26,7 @@ def table(rows=300):
 
 def model_of(schema, seed=None, mean=None, **fields):
     arch = Architecture(**({"n_h": (), "n_d": (), "visible": "linear"} | fields))
-    options = {"groups": schema.groups, "numbers": schema.numbers, "mean": mean}
+    options = {"groups": schema.groups, "numbers": schema.numbers, "factors": 2, "mean": mean}
     model = build(arch, sum(schema.sizes), **options, key=jax.random.key(0))
     return model if seed is None else randomised(model, seed, scale=0.5)
 
@@ -56,6 +58,15 @@ def test_numbers_follow_from_numbers():
     assert np.mean(np.abs(x - y) <= 6) > 0.95
     assert np.bincount(x // 8)[:-1].min() > 50  # all cells are about as likely as in the training rows
     assert abs(np.corrcoef(*drawn(model))[0, 1]) < 0.1
+
+
+def test_cells_have_factors_where_there_are_rows_to_learn_them(tmp_path):
+    for rows in (300, 3000):
+        path = tmp_path / f"{rows}.csv"
+        path.write_text("\n".join(["kind,x,y", *map(",".join, table(rows))]))
+        splits = load(path, columns=Columns(categorical="auto", seed=0))
+        numbers = new_model(Recipe().replace(n_h=(), n_d=()), splits).decoder[0].layer.layer
+        assert (numbers.A is None) == (numbers.B is None) == (rows == 300)
 
 
 def test_a_unit_may_follow_from_any_cells_of_a_number():

@@ -334,7 +334,11 @@ def test_every_sampled_row_meets_the_conditions(fitted, tmp_path, capsys):
     assert [a["kind"] for a in answers] == ["probability", "mean", "distribution"]
     assert answers[0]["result"]["low"] <= answers[0]["result"]["value"] <= answers[0]["result"]["high"]
     assert main(["query", path, "P(kind | legs=2)"]) == 0
-    assert "cat" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "cat" in said
+    assert "the conditions have probability 0." in said
+    assert main(["query", path, "P(legs>=2)", "P(kind)"]) == 0
+    assert "conditions" not in capsys.readouterr().out
     assert main(["query", path, "P(kindd=cat)"]) == 2
     assert "no column 'kindd' (did you mean 'kind'?)" in capsys.readouterr().err
 

@@ -80,6 +80,17 @@ def test_given_fields_restrict_the_candidates(given):
     assert all(r.architecture.n_h for r in search.candidates(Recipe(), {}, 3000, 60))
 
 
+@pytest.mark.parametrize("rows", [300, 3000, 30_000])
+def test_of_a_table_one_candidate_of_each_kind_is_tried(rows):
+    """Beside the default; the one without a code to the end of its schedule, whatever the rows."""
+    _, *found = search.candidates(Recipe(), {}, rows, 60, code=False)
+    kinds = [(r.architecture.visible, bool(r.architecture.n_h)) for r in found]
+    assert sorted(kinds) == [("linear", True), ("nade", False), ("nade", True)]
+    plain = found[kinds.index(("nade", False))].training
+    assert (plain.patience, plain.schedule) == (0, "cosine")
+    assert plain.epochs >= 30
+
+
 @pytest.mark.parametrize(
     ("given", "rows", "seconds"),
     [({}, 3000, 0), ({"epochs": 3}, 3000, None), ({}, 100, None), ({"visible": "mixture"}, 3000, None)],

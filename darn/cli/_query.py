@@ -39,7 +39,8 @@ def _lines(a):
     how = "exact"
     if a.ess is not None:
         how = f"estimated, effective sample size {a.ess:,.0f} of {a.draws:,}"
-    how += f"; the conditions have probability {a.given.value:.3g}" if a.given.value < 1 else ""
+    likely = f"{a.given.value:.3g}"
+    how += f"; the conditions have probability {likely}" if likely != "1" else ""  # such as those there are none of
     if a.kind != "distribution":
         yield f"{a.question} = {a.result}  ({how})" if a.result else f"{a.question}: always missing  ({how})"
     else:

@@ -37,7 +37,8 @@ def _lines(found):
     )
     yield f"rows: {rows}; {len(found.marginals)} columns"
     if found.left_out:
-        yield f"left out, since only some of the tables have them: {', '.join(found.left_out)}"
+        why = "since only some of the tables have them, or as identifiers left empty"
+        yield f"left out, {why}: {', '.join(found.left_out)}"
     yield ""
     width = min(max(len("column"), *(len(m.column) for m in found.marginals)), 30)
     yield f"{'column':{width}}  kind      total variation  by chance  unseen values"

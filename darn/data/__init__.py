@@ -19,6 +19,7 @@ from darn.data._frame import open_parquet as open_parquet
 from darn.data._frame import read_frame as read_frame
 from darn.data._frame import usual_tag as usual_tag
 from darn.data._infer import infer as infer
+from darn.data._infer import spelled_numbers as spelled_numbers
 from darn.data._layout import Layout as Layout
 from darn.data._load import describe as describe
 from darn.data._load import load as load

@@ -282,6 +282,17 @@ class _Found:
         return Aside(self.name, why, False, False, int(self.known[0]) if counted else None)
 
 
+def spelled_numbers(words: Sequence[str]) -> dict[str, float] | None:
+    """The numbers that texts spell, if all of them are dates in one format, or amounts in one writing."""
+    if form := date_format(words):
+        found = {w: seconds(w, form) for w in words}
+    elif written := amount_form(words):
+        found = {w: amount(w, written) for w in words}
+    else:
+        return None
+    return {w: float(number or 0) for w, number in found.items()}
+
+
 def cells(rows: int) -> int:
     """The number of cells in which the density of a column is estimated from this many training rows."""
     return int(np.clip(rows // 50, 8, CELLS))

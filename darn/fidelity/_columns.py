@@ -11,7 +11,7 @@ from datetime import UTC, datetime, time
 
 import numpy as np
 
-from darn.data import Table, is_missing
+from darn.data import Table, is_missing, spelled_numbers
 from darn.errors import DarnError
 
 ROWS = 10_000  # of each table that are used, at most
@@ -41,7 +41,7 @@ class Columns:
 
     columns: tuple[Column, ...]
     hashes: Mapping[str, np.ndarray]  # of each table's rows, uint64: what divides them into folds
-    left_out: tuple[str, ...]  # columns that only some of the tables have
+    left_out: tuple[str, ...]  # columns that only some of the tables have, and identifiers left empty
     total: Mapping[str, int]  # rows of each table before at most `rows` of them were taken
     seed: int
 
@@ -95,10 +95,10 @@ def align(tables: Mapping[str, Table], *, rows: int = ROWS, seed: int = 0) -> Co
         found = _hashes(cells, seed)
         order = np.argsort(found, kind="stable")[:rows]
         hashes[part], words[part] = found[order], _words(cells[order])
-    columns = tuple(_column(name, {part: w[:, i] for part, w in words.items()}) for i, name in enumerate(names))
-    return Columns(
-        columns, hashes, tuple(n for n in every if n not in names), {p: len(t) for p, t in tables.items()}, seed
-    )
+    found = [_column(name, {part: w[:, i] for part, w in words.items()}) for i, name in enumerate(names)]
+    columns = tuple(c for c in found if not _is_empty_id(c)) or tuple(found)
+    left_out = tuple(n for n in every if n not in {c.name for c in columns})
+    return Columns(columns, hashes, left_out, {p: len(t) for p, t in tables.items()}, seed)
 
 
 def _said(part: str) -> str:
@@ -138,9 +138,18 @@ def _column(name: str, words: Mapping[str, np.ndarray]) -> Column:
         value = {w: read(w) for w in known}
         if known and all(v is not None for v in value.values()):
             return Column(name, (), _coded(words, value))
+    if known and (value := spelled_numbers(sorted(known))):
+        return Column(name, (), _coded(words, value))
     counts = Counter(w for part in ("real", "synthetic") for w in words[part].tolist() if w)
     order = sorted(known, key=lambda w: (-counts[w], w))
     return Column(name, tuple(order) or ("",), _coded(words, {w: i for i, w in enumerate(order)}))
+
+
+def _is_empty_id(column: Column) -> bool:
+    """Whether real rows have an identifier that synthetic rows leave empty: by it alone they would be told apart."""
+    real = column.parts["real"][~np.isnan(column.parts["real"])]
+    empty = bool(np.isnan(column.parts["synthetic"]).all())
+    return empty and not column.is_number and len(np.unique(real)) > len(real) / 2
 
 
 def _coded(words: Mapping[str, np.ndarray], value: Mapping[str, float | None]) -> dict[str, np.ndarray]:

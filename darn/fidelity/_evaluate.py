@@ -19,7 +19,7 @@ class Fidelity:
 
     rows: dict[str, int]  # used of each table
     total: dict[str, int]  # rows that each table has
-    left_out: tuple[str, ...]  # columns that only some of the tables have
+    left_out: tuple[str, ...]  # columns that only some of the tables have, and identifiers left empty
     marginals: tuple[Marginal, ...]
     associations: tuple[Association, ...]  # the largest difference first
     auc: float  # of a classifier that tells synthetic rows from real ones

@@ -17,7 +17,6 @@ from darn.nn import COMPILED, AbstractMap, CausalDense, register, rounded
 from darn.nn._fixed_point import NOT_FINITE
 
 GRID = 10  # edges are multiples of 2^-GRID
-FACTORS = 3  # more of them fit the training rows only
 LARGEST = 30  # a precision is below exp(LARGEST)
 MOST_BITS = 12  # of a word that is a number
 _STEP_BITS, _REACH = 9, 12  # of the integer twin's table: multiples of 2^-9 up to 12
@@ -65,8 +64,8 @@ class Numbers(AbstractBinaryLayer):
     those at mean 0 and precision 1, are added to the logit of the bit.
 
     Bits say badly that a few cells mean something of their own, such as the capital gains above 7,000. So every cell v
-    of a number g also has `FACTORS` numbers A_gv, and B_j times their sum over the numbers before unit j is added to
-    its logit.
+    of a number g may have a few factors A_gv, and B_j times their sum over the numbers before unit j is added to its
+    logit.
     """
 
     layer: AbstractBinaryLayer
@@ -79,11 +78,20 @@ class Numbers(AbstractBinaryLayer):
     tables: Tables | None  # of the integer twin, where k is 1
     words: tuple[Word, ...] = eqx.field(static=True)
     n: int = eqx.field(static=True)
-    A: Float[Array, "numbers cells factors"] | None = None  # None in model files of the first version
+    A: Float[Array, "numbers cells factors"] | None = None
     B: Float[Array, "n factors"] | None = None
     by_name: ClassVar[bool] = False  # it wraps another layer, if the data are a table
 
-    def __init__(self, layer: AbstractBinaryLayer, words: Sequence[Word], edges, n_c: int = 0, *, key: PRNGKeyArray):
+    def __init__(
+        self,
+        layer: AbstractBinaryLayer,
+        words: Sequence[Word],
+        edges,
+        n_c: int = 0,
+        *,
+        factors: int = 0,
+        key: PRNGKeyArray,
+    ):
         """Numbers that do not depend on each other, nor on the context.
 
         Args:
@@ -91,6 +99,7 @@ class Numbers(AbstractBinaryLayer):
             words: where each number is; see `Word`.
             edges: of each number, those of its cells, from below, as multiples of 2^-GRID.
             n_c: units of the context.
+            factors: of every cell; 0: units know a cell by its bits only.
             key: of the weights B.
         """
         self.layer, self.n = layer, layer.n
@@ -102,8 +111,9 @@ class Numbers(AbstractBinaryLayer):
         U = context_map(n_c, count, jax.random.key(0))
         self.U = None if U is None else eqx.tree_at(lambda m: m.W, U, jnp.zeros_like(U.W))  # independent at first
         self.b, self.log_k, self.tables = jnp.zeros(count), jnp.zeros(count), None
-        self.A = jnp.zeros((count, max(len(e) - 1 for e in edges), FACTORS))
-        self.B = jax.random.normal(key, (layer.n, FACTORS)) * 0.1
+        if factors:
+            self.A = jnp.zeros((count, max(len(e) - 1 for e in edges), factors))
+            self.B = jax.random.normal(key, (layer.n, factors)) * 0.1
 
     def __check_init__(self):
         if self.layer.n != self.n or self.layer.n_orders > 1:
@@ -287,14 +297,14 @@ class Numbers(AbstractBinaryLayer):
 
         (W, V, U, b), _ = rounded(parts, sums, max(c.grid, GRID + 1), arithmetic)
         tables = _exact_tables(np.asarray(self.edges), self._halves(), k, arithmetic)
-        A, B = self._quantised_factors(arithmetic)
-        fields = lambda m: (m.layer, m.W, m.V, m.U, m.b, m.tables, m.A, m.B)  # noqa: E731
-        return eqx.tree_at(fields, self, (layer, W, V, U, b, tables, A, B), is_leaf=lambda v: v is None)
+        fields = lambda m: (m.layer, m.W, m.V, m.U, m.b, m.tables)  # noqa: E731
+        twin = eqx.tree_at(fields, self, (layer, W, V, U, b, tables), is_leaf=lambda v: v is None)
+        if self.A is None:
+            return twin
+        return eqx.tree_at(lambda m: (m.A, m.B), twin, self._quantised_factors(arithmetic))
 
     def _quantised_factors(self, arithmetic):
         """A as tables, and B on the finest grid on which their products have exact sums."""
-        if self.A is None:
-            return None, None
         scale = 1 << arithmetic.table_bits
         A = np.rint(np.asarray(self.A, np.float64) * scale) / scale
         if not np.isfinite(A).all():

@@ -61,6 +61,15 @@ def architecture(n_rows: int, n_columns: int, *, nade: bool = True) -> Architect
     return dataclasses.replace(shape, visible="nade", n_nade=(s.n_nade,)) if s.n_nade else shape
 
 
+def factors(n_rows: int) -> int:
+    """The factors of each cell of a column of numbers, see `darn.layers.Numbers`.
+
+    On held-out training rows of Adult and Occupancy (5,600 and 4,480 rows) three were worth up to 3 nats; more of them,
+    or three on diabetes (192 rows), fitted the training rows only.
+    """
+    return 3 if n_rows >= 2000 else 0
+
+
 BATCH = 128
 
 

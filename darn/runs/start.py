@@ -70,6 +70,7 @@ def _build_options(architecture: Architecture, splits: data.Splits) -> dict[str,
         "shape": None if splits.shape is None else tuple(splits.shape),
         "groups": None if schema is None else tuple(schema.groups),
         "numbers": () if schema is None else schema.numbers,
+        "factors": defaults.factors(len(splits.train)),
         # Most pixels of a screen never change: at one in a thousand each, they would cost more than all the others.
         "rarest": 1 / (len(splits.train) + 2) if architecture.is_local else 1e-3,
     }
