@@ -3,16 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PACKAGE := $(VENV)/.package
+# Modules are compiled when they are first imported: compiling all of them takes longer than installing them.
+INSTALL := $(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt
 
 .PHONY: demo test fuzz lint bench docs tables models clean
 
-$(STAMP): pyproject.toml constraints.txt
+$(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --upgrade pip
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
-	touch $(STAMP)
+	$(INSTALL) --editable .
+	touch $@
 
-demo: $(STAMP)  ## train on scikit-learn's digits, score, draw a sheet of samples
+$(STAMP): $(PACKAGE)
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+demo: $(PACKAGE)  ## train on scikit-learn's digits, score, draw a sheet of samples
 	rm -rf runs/demo
 	$(BIN)/darn train digits-ours --out runs/demo
 	$(BIN)/darn eval runs/demo --baselines
@@ -39,7 +45,7 @@ tables: $(STAMP)  ## the tables of the README and the results page, from results
 	$(BIN)/python docs/tables.py
 
 docs: $(STAMP)  ## the documentation, into site/index.html
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[docs]'
+	$(INSTALL) --editable '.[docs]'
 	$(BIN)/mkdocs build --strict --quiet
 
 models: $(STAMP)  ## the list of checksums of results/models, which downloads are checked against

@@ -333,8 +333,9 @@ def test_tiny_is_small():
     expected = {"n_h": (8, 8, 8), "n_d": (8, 8), "encoder_d": (7, 8), "decoder_d": (), "epochs": 2, "n_rows": 1000}
     assert {k: small.value(k) for k in expected} == expected
     assert deep.replace(n_rows=7).tiny().data.n_rows == 7
-    local = RECIPES["atari/pong"].tiny().architecture.local
-    assert local == (LocalLayer(8, 4, 4), LocalLayer(4, 2, 4))
+    game = RECIPES["atari/pong"].tiny()
+    assert game.data.n_rows == 100
+    assert game.architecture.local == (LocalLayer(8, 4, 4), LocalLayer(4, 2, 4))
 
 
 def test_n_rows_are_what_is_trained_on():

@@ -84,7 +84,7 @@ class Factorial(AbstractBinaryLayer):
         return max(self.n, 0 if self.U is None else self.U.row_floats)
 
     def quantised(self, c, arithmetic):
-        return rounded(self, lambda sizes: sizes.start(c.largest), c.grid, arithmetic)[0]
+        return rounded(self, lambda sizes: eqx.filter_jit(sizes.start)(c.largest), c.grid, arithmetic)[0]
 
     def work(self, y, c):
         return context_work(self.U, c)

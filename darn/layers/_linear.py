@@ -65,7 +65,8 @@ class LinearAutoregressive(AbstractBinaryLayer):
         return max(self.n, self.W.row_floats, 0 if self.U is None else self.U.row_floats)
 
     def quantised(self, c, arithmetic):
-        return rounded(self, lambda sizes: sizes.logits(jnp.ones(self.n), c.largest), c.grid, arithmetic)[0]
+        sums = lambda sizes: eqx.filter_jit(sizes.logits)(jnp.ones(self.n), c.largest)  # noqa: E731
+        return rounded(self, sums, c.grid, arithmetic)[0]
 
     def work(self, y, c):
         return context_work(self.U, c) + Work(added=int(self.W.fan_out() @ (y != 0)))

@@ -67,7 +67,7 @@ class AbstractMap(eqx.Module):
             inputs: size, grid and range of the input.
             arithmetic: the float type and how its bits are used.
         """
-        return rounded(self, lambda sizes: sizes(inputs.largest), inputs.grid, arithmetic)
+        return rounded(self, lambda sizes: eqx.filter_jit(sizes)(inputs.largest), inputs.grid, arithmetic)
 
     def work(self, v: np.ndarray) -> Work:
         """The work of mapping v.
