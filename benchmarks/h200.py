@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -79,9 +80,7 @@ class Run:
         each = []
         while len(each) < (2 if self.quick else 5 if took > 0.1 else 7):
             start = time.perf_counter()
-            for _ in range(n):
-                found = once(*args)
-            jax.block_until_ready(found)
+            jax.block_until_ready([once(*args) for _ in range(n)][-1])
             each.append((time.perf_counter() - start) / n)
         return first, each
 
@@ -90,7 +89,7 @@ class Run:
         if time.perf_counter() > self.end:
             print(f"{group} | {name} | no time left", flush=True)
             return
-        found = {"group": group, "name": name}
+        found: dict[str, Any] = {"group": group, "name": name}
         try:
             found["first_call_s"], each = self.seconds(once, *args)
             found["seconds"] = each

@@ -58,8 +58,8 @@ def _draw(model, seed, numbers, h, context, with_log_joint, packed=False):
     found = jax.vmap(one)(row_keys(jax.random.key(seed), numbers), h, context)
     if not packed:
         return found
-    pack = partial(jnp.packbits, axis=-1)
-    return Samples(pack(found.x), tuple(map(pack, found.h)), found.log_joint)
+    x, h = jax.tree.map(partial(jnp.packbits, axis=-1), (found.x, found.h))
+    return Samples(x, h, found.log_joint)
 
 
 def sample(
