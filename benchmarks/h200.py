@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -79,9 +80,7 @@ class Run:
         each = []
         while len(each) < (2 if self.quick else 5 if took > 0.1 else 7):
             start = time.perf_counter()
-            for _ in range(n):
-                found = once(*args)
-            jax.block_until_ready(found)
+            jax.block_until_ready([once(*args) for _ in range(n)][-1])
             each.append((time.perf_counter() - start) / n)
         return first, each
 
@@ -90,7 +89,7 @@ class Run:
         if time.perf_counter() > self.end:
             print(f"{group} | {name} | no time left", flush=True)
             return
-        found = {"group": group, "name": name}
+        found: dict[str, Any] = {"group": group, "name": name}
         try:
             found["first_call_s"], each = self.seconds(once, *args)
             found["seconds"] = each
@@ -372,7 +371,7 @@ def drawing(run: Run):
             note["rows_unlike_plain"] = unlike(found, reference[0])
         return note
 
-    def check_today(found):
+    def check_own(found):
         rows = np.packbits(np.asarray(found.x), axis=-1)
         return {"rows_unlike_plain": unlike(rows, reference[0]) if reference else None}
 
@@ -393,7 +392,7 @@ def drawing(run: Run):
     block, rows = (8, 16) if run.quick else (32, 64)
     ways["XLA products, a kernel a block of 32"] = functools.partial(block_walk, block=block, rows=rows)
     needs = {"products": n * (n - 1) / 2, "threefry": n}
-    today = lambda count: sampling._draw(model, seed, numbers(count), (), None, False)  # noqa: E731
+    own_program = lambda count: sampling._draw(model, seed, numbers(count), (), None, False)  # noqa: E731
 
     def at(count):
         return f"rows, {count:,} a call, on the device"
@@ -407,7 +406,12 @@ def drawing(run: Run):
         found = [f for f in run.record["found"] if f["group"] == at(count) and f["name"] in ways and "rate" in f]
         return [f["name"] for f in sorted(found, key=lambda f: -f["rate"])[:n]]
 
-    time_ways(some, [PLAIN, *ways])  # the others are compared with the plain form
+    # What the package does comes first, and the plain form, with which all others are compared.
+    time_ways(some, [PLAIN])
+    whole = lambda: sampling.sample(model, many, packed=True).x  # noqa: E731
+    run.time(f"rows, {many:,} a call, packed, on the host", "sample()", many, whole, check=check, needs=needs)
+    run.time(at(few), "sample()'s program", few, own_program, few, check=check_own, needs=needs)
+    time_ways(some, ways)
     time_ways(many, fastest(some, 2))
 
     def on_host(walk, parts):
@@ -428,9 +432,6 @@ def drawing(run: Run):
             where = f"rows, {many:,} a call, packed, on the host"
             run.time(where, f"{name}; in {parts} parts", many, once, check=check, needs=needs)
     time_ways(few, dict.fromkeys([*fastest(some, 3), *list(ways)[:3]]))
-    run.time(at(few), "today's program", few, today, few, check=check_today, needs=needs)
-    whole = lambda: sampling.sample(model, many)  # noqa: E731
-    run.time(f"rows, {many:,} a call, on the host", "today's sample()", many, whole, check=check_today, needs=needs)
 
 
 # ---------------------------------------------------------------- weighing
@@ -667,8 +668,8 @@ def weighing(run: Run):
         time_one("kernels, 128x128x64, 8 warps, library functions", amount, fused(fast=False), v16, n_samples, count)
         time_one("XLA, half precision, logits too, chunks of 512", amount, xla(out=F16), v16, n_samples, 512)
     time_one("XLA, default float32", amount, xla(), v, n_samples, min(count, 1024))
-    today = lambda: likelihood.importance(model, x, n_samples=n_samples, repeats=1).log_p  # noqa: E731
-    time_one("today's importance()", amount, today)
+    own = lambda: likelihood.importance(model, x, n_samples=n_samples, repeats=1).log_p  # noqa: E731
+    time_one("importance()", amount, own)
 
 
 def wide(v, width):

@@ -302,5 +302,5 @@ class Stack(eqx.Module):
         for l in range(self.n_layers - len(known), last - 1, -1):
             # `known` begins at layer l + 1, but `above` indexes from layer 1
             padded = (jnp.zeros(0),) * l + known
-            known = (self.decoder[l].layer.sample(self.above(l, padded, context), key=keys[l]), *known)
+            known = (self.decoder[l].layer.draw(self.above(l, padded, context), key=keys[l]), *known)
         return known

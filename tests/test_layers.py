@@ -31,9 +31,22 @@ from darn.config import Architecture, LocalLayer
 from darn.errors import DarnError
 from darn.inference.filling import drawn_given
 from darn.layers import NADE, _conv, symmetries
-from darn.nn import ARITHMETICS, COMPILED, CausalConvolution, CausalLocal, Host, _turns, bits, replaced, softplus
+from darn.nn import (
+    ARITHMETICS,
+    COMPILED,
+    CausalConvolution,
+    CausalDense,
+    CausalLocal,
+    Host,
+    _causal,
+    _turns,
+    bits,
+    replaced,
+    softplus,
+)
 from darn.nn._gated import dropout
 from darn.nn._products import products
+from darn.nn._walk_kernel import on_grid, to_grid, walked
 from darn.zoo import build
 
 N_SAMPLES = 20_000
@@ -268,6 +281,58 @@ def test_a_walk_written_out_decides_what_a_loop_does(name, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, loop, written_out)
 
 
+@pytest.mark.parametrize("name", CAUSAL_MAPS)
+def test_units_are_decided_by_the_sign_of_exact_sums(name):
+    """Against float64, unit by unit; a causal map without a grid of its own has weights on one here."""
+    m, _ = make_map(name, grid=1 / 8)
+    s = np.random.default_rng(0).normal(size=(40, m.n)).astype(np.float32).round(3)
+    W, y = np.asarray(jax.vmap(m.outgoing, out_axes=1)(jnp.arange(m.n)), np.float64), np.zeros((40, m.n))
+    for j in range(m.n):
+        y[:, j] = s[:, j] + y @ W[j] > 0
+    np.testing.assert_array_equal(jax.jit(jax.vmap(m.decided))(s), y)
+
+
+def random_causal(n):
+    m = eqx.tree_at(lambda m: m.W, CausalDense(n), jax.random.normal(jax.random.key(n), (n, n)))
+    return m, 3 * jax.random.normal(jax.random.key(n + 1), (130, n))
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 70])
+def test_the_kernel_decides_the_same_bits_as_the_plain_form(n, monkeypatch):
+    """In one batch, batch in batch, and with other weights for each batch."""
+    m, s = random_causal(n)
+    batches, models = s.reshape(2, 65, n), jax.tree.map(lambda W: jnp.stack([W, -W]), m)
+    forms = (
+        lambda: jax.vmap(m.decided)(s),
+        lambda: jax.vmap(jax.vmap(m.decided))(batches),
+        lambda: jax.vmap(lambda m, s: jax.vmap(m.decided)(s))(models, batches),
+        lambda: jax.vmap(lambda m: jax.vmap(m.decided)(s))(models),
+    )
+    plain = [form() for form in forms]
+    calls = []
+    monkeypatch.setattr(_causal, "has_kernel", lambda: True)
+    monkeypatch.setattr(_causal, "walked", lambda W, s: calls.append(s.shape) or walked(W, s, interpret=True))
+    for form, expected in zip(forms, plain):
+        np.testing.assert_array_equal(form(), expected)
+    assert {(130, n), (65, n)} <= set(calls)
+    assert n == 1 or np.any(plain[2][1] != plain[0][65:])
+
+
+@pytest.mark.parametrize("n", [7, 300])
+def test_sums_on_the_grid_are_exact_and_near(n):
+    """As integers, in any order: no partial sum reaches 2^24; and each weight is off by half a multiple at most."""
+    m, s = random_causal(n)
+    s = s.at[0].set(jnp.inf).at[1].set(-jnp.inf)
+    W, scale = on_grid(m.weights())
+    inputs = np.asarray(jax.vmap(to_grid, (0, None))(s, scale), np.float64)
+    whole = np.asarray(W, np.float64)
+    assert np.array_equal(whole, np.rint(whole))
+    assert np.array_equal(inputs, np.rint(inputs))
+    assert (np.abs(inputs).max(axis=0) + np.abs(whole).sum(axis=1)).max() < 2**24
+    assert np.abs(whole / scale[:, None] - m.weights()).max() <= 0.5 / scale.min()
+    assert (np.abs(inputs[:2]).min(axis=0) >= np.abs(whole).sum(axis=1)).all()  # infinite inputs stay decisive
+
+
 def test_softplus_is_safe_everywhere():
     a = np.linspace(-200, 200, 4001, dtype=np.float32)
     value, slope = jax.vmap(jax.value_and_grad(softplus))(jnp.asarray(a))
@@ -400,6 +465,15 @@ def test_on_the_host_a_walk_decides_the_same(name):
 def test_sample_is_the_chain_over_uniform_numbers(name):
     _, _, seen = look(name, "coarse")
     np.testing.assert_array_equal(seen["sample"][: len(seen["u"])], seen["chain"][0][0])  # in the only order
+
+
+@layers
+def test_drawn_is_what_is_sampled(name):
+    """At the same keys, but for uniform numbers within rounding of a probability."""
+    layer, c = make_layer(name)
+    keys = jax.random.split(jax.random.key(5), 500)
+    draw, sample = (jax.jit(jax.vmap(lambda k, f=f: f(c, key=k)))(keys) for f in (layer.draw, layer.sample))
+    assert np.mean(np.any(draw != sample, axis=1)) <= 1 / 500
 
 
 @layers

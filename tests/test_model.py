@@ -145,6 +145,17 @@ def test_samples_depend_on_the_seed_and_not_on_the_chunk(name):
     np.testing.assert_array_equal(sampling.sample(model, 20, seed=1, context=rows(c, 20), chunk=7).x, whole.x[:20])
 
 
+@pytest.mark.parametrize("name", ["fvsbn | c", "2 skip, linear encoder | c"])
+def test_packed_samples_are_the_samples(name):
+    model, c = make_model(name)
+    plain = sampling.sample(model, 30, seed=1, context=rows(c, 30))
+    packed = sampling.sample(model, 30, seed=1, context=rows(c, 30), packed=True, chunk=7)
+    for bits, bytes_ in zip((plain.x, *plain.h), (packed.x, *packed.h), strict=True):
+        np.testing.assert_array_equal(np.unpackbits(bytes_, axis=1, count=bits.shape[1]), bits)
+    none = sampling.sample(model, 0, context=rows(c, 0), packed=True)
+    assert [v.shape[1] for v in (none.x, *none.h)] == [v.shape[1] for v in (packed.x, *packed.h)]
+
+
 @pytest.mark.parametrize("seed", [None, 4])
 @pytest.mark.parametrize("name", ["1 factorial", "2 skip, linear encoder | c"])
 def test_codes_do_not_depend_on_the_chunk(name, seed):

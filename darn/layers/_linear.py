@@ -17,6 +17,7 @@ from darn.layers._base import (
     plus_context,
 )
 from darn.nn import COMPILED, AbstractCausalMap, AbstractMap, CausalDense, Work, register, rounded
+from darn.random import uniform
 
 
 @register("linear")
@@ -59,6 +60,11 @@ class LinearAutoregressive(AbstractBinaryLayer):
 
     def walk(self, state, decide, carry, turns=COMPILED):
         return self.W.walk(state, decide, carry, turns)  # many units at a time where the map allows it
+
+    def draw(self, c=None, *, key):
+        # u < sigmoid(a) where a > logit(u), which can be part of the logits from the start.
+        u = uniform(key, self.n)
+        return self.W.decided(self.start(c) - (jnp.log(u) - jnp.log1p(-u)))
 
     @property
     def row_floats(self):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from darn.errors import InputError
 from darn.nn._fixed_point import Arithmetic, Inputs, rounded
-from darn.nn._turns import AbstractTurns, Decide
+from darn.nn._turns import COMPILED, AbstractTurns, Decide
 
 M = TypeVar("M", bound=eqx.Module)
 
@@ -85,6 +85,11 @@ class AbstractMap(eqx.Module):
         raise InputError(f"a {type(self).__name__} is not a plain matrix product")
 
 
+def above_zero(carry: Any, units: Any, a: Array) -> tuple[Any, Array]:
+    """A `Decide`: units are on where their logits exceed 0."""
+    return carry, (a > 0).astype(a.dtype)
+
+
 class AbstractCausalMap(AbstractMap):
     """A linear map whose output j depends only on inputs before j: the autoregressive part of Eqs. (2) and (5)."""
 
@@ -114,6 +119,17 @@ class AbstractCausalMap(AbstractMap):
         Returns:
             (y, carry).
         """
+
+    def decided(self, s: Float[Array, " n"]) -> Float[Array, " n"]:
+        """y_j = 1 where s_j + W_j y > 0, unit by unit; without a gradient.
+
+        Args:
+            s: (n,).
+
+        Returns:
+            (n,) of 0 and 1.
+        """
+        return self.walk(s, above_zero, None, COMPILED)[0]
 
     @abc.abstractmethod
     def weights(self) -> Array:

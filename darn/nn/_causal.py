@@ -1,12 +1,15 @@
 """The fully connected causal map: a strictly lower-triangular matrix."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from darn.nn._base import AbstractCausalMap
+from darn.nn._base import AbstractCausalMap, above_zero, replaced
 from darn.nn._registry import register, tuning_field
+from darn.nn._turns import COMPILED
+from darn.nn._walk_kernel import has_kernel, on_grid, to_grid, walked
 
 
 @register("causal-dense")
@@ -39,6 +42,10 @@ class CausalDense(AbstractCausalMap):
     def fan_out(self):
         return np.arange(self.n - 1, -1, -1)
 
+    def decided(self, s):
+        W, scale = on_grid(self.weights())
+        return _decided(replaced(self, W=W), to_grid(s, scale))
+
     def walk(self, a, decide, carry, turns):
         # In blocks: one matrix product for everything before a block, then the block's own small triangle unit by unit.
         W, size = turns.xp.tril(turns.array(self.W), -1), min(self.block or turns.block(), self.n)
@@ -57,3 +64,35 @@ class CausalDense(AbstractCausalMap):
         if self.n % size:  # the shorter last block is not padded, which would decide units that do not exist
             carry, y = one_block(carry, y, self.n // size * size, self.n % size)
         return y, carry
+
+
+def _plainly(m: CausalDense, s: Array) -> Array:
+    with jax.default_matmul_precision("highest"):  # a GPU's default would not be exact
+        return m.walk(s, above_zero, None, COMPILED)[0]
+
+
+@jax.custom_batching.custom_vmap
+def _decided(m: CausalDense, s: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`CausalDense.decided` of weights and sums on the grid; for many rows by a kernel, where there is one."""
+    return _plainly(m, s)
+
+
+@_decided.def_vmap
+def _decided_rows(size, batched, m, s):
+    if has_kernel() and batched[1] and not any(jax.tree.leaves(batched[0])):
+        return _by_kernel(m.W, s), True
+    axes = jax.tree.map(lambda b: 0 if b else None, batched)
+    return jax.vmap(_plainly, axes)(m, s), True
+
+
+@jax.custom_batching.custom_vmap
+def _by_kernel(W: Float[Array, "n n"], s: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
+    return walked(W, s)
+
+
+@_by_kernel.def_vmap
+def _more_rows(size, batched, W, s):
+    if batched[0]:  # one set of weights after the other
+        s = s if batched[1] else jnp.broadcast_to(s, (size, *s.shape))
+        return jax.lax.map(lambda own: _by_kernel(*own), (W, s)), True
+    return _by_kernel(W, s.reshape(-1, s.shape[-1])).reshape(s.shape), True
