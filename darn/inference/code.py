@@ -20,21 +20,26 @@ LEAST = 0.05  # nats: a code that costs less than this on average says next to n
 
 
 @eqx.filter_jit
-def _lengths(model, x, context, key, numbers, n):
+def _lengths(model, x, context, key, numbers, n, code_alone):
     def one(x, context, key):
         dl = jax.vmap(lambda k: description_length(model, x, context, key=k))(jax.random.split(key, n))
-        return jnp.mean(dl.x_given_h), jnp.stack([jnp.mean(v) for v in dl.h]) if dl.h else jnp.zeros(0)
+        h = jnp.stack([jnp.mean(v) for v in dl.h]) if dl.h else jnp.zeros(0)
+        return h if code_alone else (jnp.mean(dl.x_given_h), h)  # what is not returned is not computed
 
     return jax.vmap(one)(x, context, row_keys(key, numbers))
 
 
 def lengths(model: Stack, x, context=None, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """L(x|h) (N,) and L(h) by layer (N, n_layers) of each row, means over encodings."""
+    return _mean_lengths(model, x, context, seed, code_alone=False)
+
+
+def _mean_lengths(model, x, context, seed, *, code_alone):
     key, n = jax.random.fold_in(jax.random.key(seed), 1), ENCODINGS if model.n_layers else 1
     size, model = max(1, 4_000_000 // (n * model.n_x)), everywhere(model)
 
     def part(numbers, x, context):
-        return _lengths(model, sampling.as_floats(x), context, key, jnp.asarray(numbers), n)
+        return _lengths(model, sampling.as_floats(x), context, key, jnp.asarray(numbers), n, code_alone)
 
     return map_rows(part, len(x), min(size, len(x)), x, context, numbered=True)
 
@@ -76,4 +81,4 @@ def measure(model: Stack, x, context=None) -> CodeUse | None:
     if not model.n_layers or not len(x):
         return None
     x, context = x[:ROWS], None if context is None else context[:ROWS]
-    return code_use(lengths(model, x, context)[1], sampling.encode(model, x, context=context).h)
+    return code_use(_mean_lengths(model, x, context, 0, code_alone=True), sampling.encode(model, x, context=context).h)
