@@ -40,6 +40,7 @@ from darn.nn import (
     Host,
     _causal,
     _turns,
+    _walk_kernel,
     bits,
     replaced,
     softplus,
@@ -316,6 +317,13 @@ def test_the_kernel_decides_the_same_bits_as_the_plain_form(n, monkeypatch):
         np.testing.assert_array_equal(form(), expected)
     assert {(130, n), (65, n)} <= set(calls)
     assert n == 1 or np.any(plain[2][1] != plain[0][65:])
+
+
+def test_a_device_that_cannot_compile_the_kernel_has_none(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # a CPU, which cannot
+    _walk_kernel.has_kernel.cache_clear()
+    assert not _walk_kernel.has_kernel()
+    _walk_kernel.has_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("n", [7, 300])
