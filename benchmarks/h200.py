@@ -690,7 +690,8 @@ def main(argv: list[str] | None = None):
     parser.add_argument("--only", choices=("drawing", "weighing"))
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = parser.parse_args(argv)
-    run = Run(args.out, args.seconds, argv, args.quick)
+    given = {k: v for k, v in vars(args).items() if k != "out" and v != parser.get_default(k)}
+    run = Run(args.out, args.seconds, [f"--{k}" if v is True else f"--{k} {v}" for k, v in given.items()], args.quick)
     limits(run)
     weigh = weighing(run) if args.only in (None, "weighing") else iter(())
     parts = [lambda: next(weigh, None)]  # the likely ones first
