@@ -29,6 +29,7 @@ WAITING = 300  # seconds on the wall, for what waits for ever
 MEMORY = 2 << 30  # bytes a process may hold; in the test suite, beyond what it held before
 FILES = 10  # the least that a process is started for
 CAP = 12 << 30  # what a bomb gets before the allocation fails
+RENEWED = 2  # the exit status of a process that holds much of many files, such as programs: the next one goes on
 
 Once = Callable[[np.random.Generator, Path], str]
 
@@ -170,7 +171,9 @@ class _Worker:
             with limits():
                 for k in self.numbers:
                     os.write(pipe, json.dumps(asdict(_one(self.name, once, self.folder, k))).encode() + b"\n")
-            status = 0
+                    if _memory("VmRSS") > MEMORY // 2:
+                        break
+            status = 0 if k == self.numbers[-1] else RENEWED
         except BaseException:
             traceback.print_exc()
         finally:
@@ -195,7 +198,7 @@ class _Worker:
             while self.numbers:
                 self.counts.add(Result(self.numbers.pop(0), "not made", "the target could not be made"))
         self.counts.seconds += time.monotonic() - self.began
-        if self.numbers:
+        if self.numbers and status != RENEWED:
             self.counts.add(Result(self.numbers.pop(0), "died", f"the process ended with {status}"))
         if self.numbers:
             self.start(waiting)
@@ -272,9 +275,13 @@ def _processor() -> float:
 
 def _peak() -> int:
     """The most memory of this process since `_forget_peak`, or of any of its children, in bytes."""
+    return max(_memory("VmHWM"), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
+
+
+def _memory(name: str) -> int:
+    """A figure of this process, as the system counts it, in bytes."""
     with open("/proc/self/status") as f:
-        own = next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
-    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith(name))
 
 
 def _forget_peak() -> None:

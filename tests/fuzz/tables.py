@@ -13,7 +13,6 @@ import math
 import shutil
 from pathlib import Path
 
-import jax
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -156,7 +155,6 @@ class Tables:
         self.said = ""  # on standard output, by the last command
 
     def __call__(self, rng: Rng, folder: Path) -> str:
-        jax.clear_caches()  # a person's commands are processes of their own
         home = folder / "home"
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir()

@@ -78,3 +78,18 @@ def test_the_driver_sees_what_goes_wrong(tmp_path):
     assert counts.files == 40
     assert len(counts.failures) == 40 - counts.outcomes["same"] - counts.outcomes["refused"]
     assert {"traceback", "silent change", "refused", "same"} == set(counts.outcomes)
+
+
+def test_a_process_that_holds_much_is_followed_by_another(tmp_path):
+    """Every file is counted once, and no process is held to account for what many files have left in it."""
+    code = """
+import os, sys
+from pathlib import Path
+from fuzz import drive
+drive._memory = lambda name: drive.MEMORY if name == "VmRSS" else 0
+target = drive.Target("processes", 12, lambda folder: lambda rng, folder: str(os.getpid()))
+(counts,) = drive.shared([target], Path(sys.argv[1]), 0, 1)
+assert counts.files == len(counts.outcomes) == 12 and not counts.failures, counts
+"""
+    place = os.path.dirname(os.path.dirname(__file__))
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=os.environ | {"PYTHONPATH": place})
