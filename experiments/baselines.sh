@@ -3,10 +3,11 @@
 # Each is a sweep that validation decides; a sweep that was stopped is resumed. Where ours stand, and what differs:
 #   NADE     88.61 (published 88.33): a constant rate, no penalty; the best epoch was the 35th of 135, so it overfits.
 #            Larochelle & Murray: plain SGD with a falling rate and early stopping; so a cosine, and weight decay.
-#   EoNADE   89.04 (87.71) and, of two layers, 86.53 (85.10): validation still fell after 600 epochs. Uria, Murray &
-#            Larochelle (2014): minibatches of 100, SGD with Nesterov momentum and a rate that falls linearly to 0, 1,000
-#            epochs and more, hidden layers pretrained one by one, masks as inputs, 128 orders when testing. Masks, orders
-#            and batches are the same here.
+#   EoNADE   89.04 (87.71) and, of two layers, 86.53 (85.10): validation still fell after 600 epochs. The authors' code
+#            (github.com/MarcCote/NADE, deepnade/orderlessNADE.py) has rectified units, batches of 100, a rate of 0.001
+#            that falls linearly to 0, momentum 0.9 after two epochs, no weight decay, hidden layers that may be
+#            pretrained one by one, and weights that start from the training rows; it keeps the best epoch by validation.
+#            Masks, orders, units and batches are the same here; how many epochs the published figures took is not in it.
 #   RBM      86.48 (86.34): Salakhutdinov & Murray (2008): 500 units, CD with 25 steps. Ours has trained 100 epochs.
 set -eu
 sweep() {
