@@ -525,6 +525,7 @@ def test_a_saved_model_makes_the_same_bytes(tmp_path):
     assert codec.compress(again, x, batch=16) == codec.compress(row.model, x, batch=16)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", make_vectors.COMPRESSED)
 def test_files_of_the_promised_format_stay_readable(name):
     """What was written once is read, and written again bit for bit, by every later version."""

@@ -278,6 +278,7 @@ def test_a_walk_written_out_decides_what_a_loop_does(name, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, loop, written_out)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", CAUSAL_MAPS)
 def test_units_are_decided_by_the_sign_of_exact_sums(name):
     """Against float64, unit by unit; a causal map without a grid of its own has weights on one here."""
@@ -299,6 +300,7 @@ def test_softplus_is_safe_everywhere():
 # ---------------------------------------------------------------- layers
 
 
+@pytest.mark.gpu
 @layers
 def test_probabilities_sum_to_one(name):
     assert np.exp(log_probs(name)).sum() == pytest.approx(1, abs=1e-5)
@@ -351,6 +353,7 @@ def test_many_rows_are_scored_as_few_are(name):
         assert np.abs(value - value[:1])[:, possible].max() < 1e-4
 
 
+@pytest.mark.gpu
 @layers
 def test_samples_follow_log_prob(name):
     _, _, seen = look(name)
@@ -374,6 +377,7 @@ def test_logits_ignore_their_own_and_later_units(name):
         assert np.all(sees[np.tril_indices(layer.n, -1)])
 
 
+@pytest.mark.gpu
 @layers
 def test_log_prob_is_the_chain_rule_over_logits(name):
     layer, _, seen = look(name)
@@ -423,6 +427,7 @@ def test_sample_is_the_chain_over_uniform_numbers(name):
     np.testing.assert_array_equal(seen["sample"][: len(seen["u"])], seen["chain"][0][0])  # in the only order
 
 
+@pytest.mark.gpu
 @layers
 def test_drawn_is_what_is_sampled(name):
     """At the same keys, but for uniform numbers within rounding of a probability."""
@@ -467,6 +472,7 @@ def test_what_is_seen_is_worth_the_same_whatever_is_drawn_where_a_layer_separate
 NO_TWIN = ("mixture", "one-hot mixture")
 
 
+@pytest.mark.gpu
 @layers
 def test_the_integer_twin_is_the_layer_but_for_rounding(name):
     layer, c = make_layer(name)

@@ -10,6 +10,9 @@ from darn.nn import CausalDense, _causal, _walk_kernel
 from darn.nn._walk_kernel import on_grid, to_grid, walked
 
 
+pytestmark = pytest.mark.gpu
+
+
 def random_causal(n):
     m = eqx.tree_at(lambda m: m.W, CausalDense(n), jax.random.normal(jax.random.key(n), (n, n)))
     return m, 3 * jax.random.normal(jax.random.key(n + 1), (130, n))
@@ -17,7 +20,7 @@ def random_causal(n):
 
 @pytest.mark.parametrize("n", [1, 31, 32, 70])
 def test_the_kernel_decides_the_same_bits_as_the_plain_form(n, monkeypatch):
-    """In one batch, batch in batch, and with other weights for each batch."""
+    """In one batch, batch in batch, and with other weights for each batch; interpreted where no GPU compiles it."""
     m, s = random_causal(n)
     batches, models = s.reshape(2, 65, n), jax.tree.map(lambda W: jnp.stack([W, -W]), m)
     forms = (
@@ -26,10 +29,11 @@ def test_the_kernel_decides_the_same_bits_as_the_plain_form(n, monkeypatch):
         lambda: jax.vmap(lambda m, s: jax.vmap(m.decided)(s))(models, batches),
         lambda: jax.vmap(lambda m: jax.vmap(m.decided)(s))(models),
     )
+    interpret, calls = not _walk_kernel.has_kernel(), []
+    monkeypatch.setattr(_causal, "has_kernel", lambda: False)
     plain = [form() for form in forms]
-    calls = []
     monkeypatch.setattr(_causal, "has_kernel", lambda: True)
-    monkeypatch.setattr(_causal, "walked", lambda W, s: calls.append(s.shape) or walked(W, s, interpret=True))
+    monkeypatch.setattr(_causal, "walked", lambda W, s: calls.append(s.shape) or walked(W, s, interpret=interpret))
     for form, expected in zip(forms, plain):
         np.testing.assert_array_equal(form(), expected)
     assert {(130, n), (65, n)} <= set(calls)
@@ -37,10 +41,17 @@ def test_the_kernel_decides_the_same_bits_as_the_plain_form(n, monkeypatch):
 
 
 def test_a_device_that_cannot_compile_the_kernel_has_none(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # a CPU, which cannot
+    monkeypatch.setattr(_walk_kernel, "walked", lambda W, s: W @ "as on a CPU, which cannot")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     _walk_kernel.has_kernel.cache_clear()
     assert not _walk_kernel.has_kernel()
     _walk_kernel.has_kernel.cache_clear()
+
+
+def test_a_gpu_has_the_kernel():
+    if jax.default_backend() != "gpu":
+        pytest.skip("no GPU here")
+    assert _walk_kernel.has_kernel()
 
 
 @pytest.mark.parametrize("n", [7, 300])
