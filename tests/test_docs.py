@@ -156,7 +156,7 @@ def test_the_paper_map_names_tests_that_exist(name):
 LAWS = [  # every law of layers
     law
     for law in vars(test_layers).values()
-    if any(mark.args[0] == "name" and "nade" in mark.args[1] for mark in getattr(law, "pytestmark", ()))
+    if any(mark.args[:1] == ("name",) and "nade" in mark.args[1] for mark in getattr(law, "pytestmark", ()))
 ]
 assert len(LAWS) >= 15
 
