@@ -9,7 +9,6 @@ import pytest
 from darn.nn import CausalDense, _causal, _walk_kernel
 from darn.nn._walk_kernel import on_grid, to_grid, walked
 
-
 pytestmark = pytest.mark.gpu
 
 
