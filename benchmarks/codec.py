@@ -6,7 +6,7 @@
     python -m benchmarks.codec memory                       peak memory for 10 MB and 100 MB of input
     python -m benchmarks.codec exchange MINE [OTHER]        compresses into MINE, reads what another machine made
     python -m benchmarks.codec frontier MODEL --rows N --out FOLDER [--read OTHER.drn]
-        a large model's first N test rows: bytes, speed of both ways, and what another machine made of them
+        a large model's first N test rows: bytes, speed of both ways, and what another machine made of the first of them
 
 Each writes results/bench/codec-NAME.json.
 """
@@ -390,9 +390,9 @@ def frontier(args) -> dict:
             "file": args.read.name,
             "rows": len(there),
             "sha256": hashlib.sha256(other).hexdigest(),
-            "same_bytes": other == data,
-            "rows_come_back": bool(np.array_equal(there, rows.take(slice(0, len(there))).unpack())),
             "seconds": time.perf_counter() - start,
+            "rows_come_back": bool(np.array_equal(there, x[: len(there)])),
+            "same_bytes": codec.compress(run.model, x[: len(there)]) == other,
         }
     return facts
 
@@ -427,7 +427,7 @@ def main(argv: list[str] | None = None) -> dict:
     p.add_argument("model")
     p.add_argument("--rows", type=int, default=10_000)
     p.add_argument("--repeats", type=int, default=0, help="rounds after the first, which compiles")
-    p.add_argument("--read", type=Path, help="a file of the same rows from another machine")
+    p.add_argument("--read", type=Path, help="a file of the first of these rows, at most all, from another machine")
     p.add_argument("--write-only", action="store_true", help="without restoring the rows")
     p.add_argument("--cost", type=int, default=0, help="rows to measure the cost of rounding on")
     for p in commands.choices.values():

@@ -97,7 +97,8 @@ class Evaluator:
     """The twin's logits for any number of rows, at most `batch` at a time; the batch size does not change them."""
 
     def __init__(self, twin: Stack, batch: int | None = None):
-        self.twin, accelerated = twin, jax.default_backend() != "cpu"
+        self.twin = twin
+        self._accelerated = accelerated = jax.default_backend() != "cpu"
 
         def within(floats: int, most: int) -> int:
             return max(min(batch or most, floats // twin.row_floats), 1)
@@ -107,8 +108,9 @@ class Evaluator:
         self.batch = within(1 << (27 if accelerated else 22), BATCH)
         self._walked = within(1 << (31 if accelerated else 25), WALK if accelerated else BATCH)
         weights = sum(w.size for w in jax.tree.leaves(eqx.filter(twin, eqx.is_inexact_array)))
-        # A block begins with a dozen groups of few rows: padding all of them takes half as long again as the others.
-        self._few = -(-self.batch // 8) if self.batch * weights > PROGRAM else 0
+        # A block begins with a dozen groups of few rows: padding all of them takes half as long again as the others. On
+        # an accelerator it takes a second, and the program of a smaller size far longer to compile.
+        self._few = -(-self.batch // 8) if self.batch * weights > PROGRAM and not accelerated else 0
         layers = [*((("p", l), part.layer) for l, part in enumerate(twin.decoder))]
         layers += [(("q", k), part.layer) for k, part in enumerate(twin.encoder)]
         # Each conditional has a float type of its own, and programs that know of no other.
@@ -134,6 +136,8 @@ class Evaluator:
     def _walk_size(self, rows: int) -> int:
         """Rows that a walk of these rows is padded to: few sizes, since each has programs of its own."""
         size = self._walked
+        if self._accelerated:  # where more rows take hardly longer
+            return size
         while size // 8 >= rows and size * self.twin.row_floats > 1 << 22:
             size = -(-size // 8)
         return size
