@@ -344,56 +344,64 @@ def frontier(args) -> dict:
     run = load(args.model)
     rows = run.rows()
     x = rows.take(slice(0, min(args.rows, len(rows)))).unpack()
-    rowwise = codec.RowCodec(run.model)
-    seconds: dict[str, list[float]] = {"encode": [], "decode": []}
-    processor: dict[str, list[float]] = {"encode": [], "decode": []}
+    rounds: dict[str, list[dict]] = {"encode": [], "decode": []}
 
-    def timed(way: str, f, *given):
+    def timed(way: str, count: int, f, given):
         start, cpu = time.perf_counter(), time.process_time()
-        found = f(run.model, *given)
-        seconds[way].append(time.perf_counter() - start)
-        processor[way].append(time.process_time() - cpu)
-        print(f"{way}: {seconds[way][-1]:.1f} s", file=sys.stderr, flush=True)
+        found = f(run.model, given)
+        one = {"rows": count, "seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - cpu}
+        rounds[way].append(one)
+        print(f"{way} {json.dumps(one)}", file=sys.stderr, flush=True)
         return found
 
     path = args.out / f"{Path(args.model).stem}-{device_name()}.drn"
     path.parent.mkdir(parents=True, exist_ok=True)
-    data, whole = b"", True
-    for _ in range(1 + args.repeats):  # the first round compiles
-        data = timed("encode", codec.compress, x)
+    data, whole, other = b"", True, None
+    for turn in range(1 + args.repeats):  # the first round compiles
+        own = x if turn else x[: args.first]
+        data = timed("encode", len(own), codec.compress, own)
         path.write_bytes(data)
-        whole &= args.write_only or bool(np.array_equal(timed("decode", codec.decompress, data), x))
+        whole &= args.write_only or bool(np.array_equal(timed("decode", len(own), codec.decompress, data), own))
+        if args.read and other is None:
+            other = read(run, args.read, x)
     found = codec.inspect(data)
     facts = {
         "model": args.model,
-        "rows": len(x),
+        "rows": found.rows,
         "columns": x.shape[1],
         "file": path.name,
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
-        "bits_per_dim": 8 * len(data) / x.size,
-        "nats_a_row": 8 * len(data) * np.log(2) / len(x),
-        "nats_a_row_of_the_path": found.ideal * np.log(2) / len(x),
+        "bits_per_dim": 8 * len(data) / found.rows / x.shape[1],
+        "nats_a_row": 8 * len(data) * np.log(2) / found.rows,
+        "nats_a_row_of_the_path": found.ideal * np.log(2) / found.rows,
         "overhead_bytes": found.overhead / 8,
         "rows_without_bits_back": found.first,
         "rows_come_back": "not tried" if args.write_only else whole,
-        "seconds": seconds,
-        "processor_seconds": processor,
-        "rows_a_second": {k: len(x) / min(v) for k, v in seconds.items() if v},
+        "rounds": rounds,
+        "rows_a_second": {k: max(one["rows"] / one["seconds"] for one in v) for k, v in rounds.items() if v},
     }
     if args.cost:
-        facts["rounding_cost_nats_a_row"] = codec.rounding_cost(run.model, rowwise.twin, x[: args.cost])
-    if args.read:
-        other, start = args.read.read_bytes(), time.perf_counter()
-        there = codec.decompress(run.model, other)
-        facts["other"] = {
-            "file": args.read.name,
-            "rows": len(there),
-            "sha256": hashlib.sha256(other).hexdigest(),
-            "seconds": time.perf_counter() - start,
-            "rows_come_back": bool(np.array_equal(there, x[: len(there)])),
-            "same_bytes": codec.compress(run.model, x[: len(there)]) == other,
-        }
+        twin = codec.RowCodec(run.model).twin
+        facts["rounding_cost_nats_a_row"] = codec.rounding_cost(run.model, twin, x[: args.cost])
+    return facts | ({"other": other} if other else {})
+
+
+def read(run, path: Path, x: np.ndarray) -> dict:
+    """Another machine's file of the first of the rows x, and whether this machine makes the same of them."""
+    from darn import codec
+
+    data, start = path.read_bytes(), time.perf_counter()
+    there = codec.decompress(run.model, data)
+    facts = {
+        "file": path.name,
+        "rows": len(there),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "seconds": time.perf_counter() - start,
+        "rows_come_back": bool(np.array_equal(there, x[: len(there)])),
+        "same_bytes": codec.compress(run.model, x[: len(there)]) == data,
+    }
+    print(json.dumps(facts), file=sys.stderr, flush=True)
     return facts
 
 
@@ -427,6 +435,7 @@ def main(argv: list[str] | None = None) -> dict:
     p.add_argument("model")
     p.add_argument("--rows", type=int, default=10_000)
     p.add_argument("--repeats", type=int, default=0, help="rounds after the first, which compiles")
+    p.add_argument("--first", type=int, help="rows of the first round, which compiles; default: all")
     p.add_argument("--read", type=Path, help="a file of the first of these rows, at most all, from another machine")
     p.add_argument("--write-only", action="store_true", help="without restoring the rows")
     p.add_argument("--cost", type=int, default=0, help="rows to measure the cost of rounding on")

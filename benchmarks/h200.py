@@ -2,8 +2,8 @@
 
     python -m benchmarks.h200 [--only drawing|weighing] [--quick] [--out FILE]
 
-Drawing: rows of 784 linear-autoregressive units, 100,000 a call as packed bits on the host and 1,000 a call that stay on
-the device, each compared with sums in float64 by NumPy. Weighing: importance weights of 784/500/500, by precision of
+Drawing: rows of 784 linear-autoregressive units, 100,000 a call as packed bits on the host and 1,000 a call that stay
+on the device, each compared with sums in float64 by NumPy. Weighing: importance weights of 784/500/500, by precision of
 the products, each compared with products in full float32.
 
 results/bench/h200-kernels.json is the record of other ways to do the same, which were tried once and lost, except for

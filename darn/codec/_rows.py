@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
 
+import jax
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
@@ -187,8 +188,8 @@ class RowCodec:
                 progress(block.rows)
 
     def _stack_codec(self, most_rows: int) -> StackCodec:
-        # No larger than the file, which should not pay for a large program.
-        few = next((n for n in (8, 64) if most_rows <= n), None)
+        # No larger than the file, which should not pay for a large program; on an accelerator it costs next to nothing.
+        few = next((n for n in (8, 64) if most_rows <= n), None) if jax.default_backend() == "cpu" else None
         return StackCodec(self.twin, min(self.batch or few, few) if few else self.batch)
 
     def _in_order(self, f, items):
