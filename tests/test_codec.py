@@ -139,6 +139,16 @@ def test_small_groups_of_a_large_model_have_a_program_of_their_own():
     ]
 
 
+def test_an_accelerator_has_one_size_of_program(monkeypatch):
+    """It compiles for longer than it takes to pad a small group or a small file."""
+    model = build(Architecture(visible="nade", n_nade=(700,)), 700, key=jax.random.key(0))
+    row, walked = codec.RowCodec(model), range(1, 1025, 100)
+    assert len({row._stack_codec(rows).evaluate._walk_size(rows) for rows in walked}) > 1
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    sizes = [(own._size(rows), own._walk_size(rows)) for rows in walked for own in [row._stack_codec(rows).evaluate]]
+    assert len(set(sizes)) == 1
+
+
 def test_improbable_bits_cost_what_they_cost():
     ans = Ans()
     assert ans.push(np.ones(10, np.uint8), np.full(10, -1e6)) == pytest.approx(280)
