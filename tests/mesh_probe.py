@@ -22,6 +22,7 @@ from darn.data import Columns, Rows, _pack_rows, _pack_write
 from darn.inference import likelihood
 from darn.inference.conditional import Conditional
 from darn.inference.constrained import Variable
+from darn.nn import _causal
 from darn.training import DeviceRows, Hyper, Loop, Program, _feed
 
 SIZES = (1, 2, 4, 8)
@@ -143,6 +144,23 @@ def computed(n, x):
     yield "encode", np.hstack([code.x, *code.h, *code.q])
 
 
+def by_kernel(n):
+    """Rows that the kernel of linear units draws, as a GPU does, and how many of them a device draws at once."""
+    stack, rows, kernel = darn.zoo.fvsbn(12, key=jax.random.key(0)), [], _causal.walked
+    stack = jax.tree.map(lambda w: w + jax.random.normal(jax.random.key(1), w.shape), stack)
+
+    def interpreted(W, s):
+        rows.append(len(s))
+        return kernel(W, s, interpret=True)
+
+    if n == 1:
+        yield "kernel", darn.sample(stack, 200, seed=1, chunk=16).x  # without it
+        return
+    with mock.patch.multiple(_causal, has_kernel=lambda: True, walked=interpreted):
+        yield "kernel", darn.sample(stack, 200, seed=1, chunk=16, devices=n).x
+    yield "rows by kernel", np.array(rows[-1])
+
+
 def main(out):
     x, train, valid = data()
     found = {}
@@ -150,7 +168,7 @@ def main(out):
         for name, value in (*trained(n, train, valid), *computed(n, x)):
             found[f"{name}/{n}"] = value
     for n in FEW:
-        found |= {f"{name}/{n}": value for name, value in trained_together(n, valid)}
+        found |= {f"{name}/{n}": value for name, value in (*trained_together(n, valid), *by_kernel(n))}
     found |= dict(sharded(train, valid))
     with TemporaryDirectory() as folder, mock.patch.object(_pack_write, "PART", 300):
         write_set(Path(folder))

@@ -68,6 +68,11 @@ def test_rows_give_the_same_bits_on_any_number_of_devices(found):
         np.testing.assert_array_equal(found[name], found[name.split("/")[0] + "/1"], err_msg=name)
 
 
+def test_a_kernel_draws_the_rows_of_its_own_device(found):
+    assert found["rows by kernel/8"] == 16
+    np.testing.assert_array_equal(found["kernel/8"], found["kernel/1"])
+
+
 @pytest.mark.parametrize("what", TRAINED)
 def test_training_differs_by_the_order_of_sums_only(found, what):
     for n in [n for n in SIZES if f"{what}/{n}" in found]:

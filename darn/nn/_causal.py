@@ -4,6 +4,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap, above_zero, replaced
@@ -87,7 +89,7 @@ def _decided_rows(size, batched, m, s):
 
 @jax.custom_batching.custom_vmap
 def _by_kernel(W: Float[Array, "n n"], s: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
-    return walked(W, s)
+    return _divided(W, s)
 
 
 @_by_kernel.def_vmap
@@ -96,3 +98,17 @@ def _more_rows(size, batched, W, s):
         s = s if batched[1] else jnp.broadcast_to(s, (size, *s.shape))
         return jax.lax.map(lambda own: _by_kernel(*own), (W, s)), True
     return _by_kernel(W, s.reshape(-1, s.shape[-1])).reshape(s.shape), True
+
+
+@custom_partitioning
+def _divided(W: Float[Array, "n n"], s: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
+    """On a mesh, each device decides its own rows: XLA cannot look into a kernel, and would give every device all."""
+    return walked(W, s)
+
+
+def _own_rows(mesh, inputs, result):
+    rows = NamedSharding(mesh, PartitionSpec(inputs[1].sharding.spec[0] if inputs[1].sharding.spec else None))
+    return mesh, walked, rows, (NamedSharding(mesh, PartitionSpec()), rows)
+
+
+_divided.def_partition(_own_rows, sharding_rule="i j, r j -> r j", need_replication_factors=("i", "j"))
