@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -25,6 +26,8 @@ from darn import devices
 from darn.cli import main
 from darn.cli._meet import Peer, Place, meet, place_of
 from darn.errors import DarnError
+from darn.runs.forecast import forecast
+from darn.runs.recipe import Recipe
 from darn.training import DeviceRows, Loop, _fit, make_optimizer
 from darn.training._optim import BY_WEIGHT
 from darn.training._record import read_host
@@ -98,6 +101,14 @@ def test_sharded_weights_are_the_same_weights(found, name):
     np.testing.assert_allclose(found[f"sharded, {name}/8"], found[f"sharded, {name}/1"], atol=1e-5, rtol=0)
     assert found["bytes, shared"] < 0.3 * found["bytes, whole"]
     assert found["reduced, shared"] == found["reduced, whole"] == 1
+
+
+def test_a_plan_counts_the_bytes_of_shared_weights(found):
+    _, train, valid = data()
+    splits = darn.data.Splits("few", train, valid, valid, None)
+    recipe = replace(Recipe().replace(n_h=(8,), n_d=(16,), visible="linear"), training=BASE)
+    for shared, name in ((False, "whole"), (True, "shared")):
+        assert forecast(recipe, splits, devices=8, shard_weights=shared).state_bytes == found[f"bytes, {name}"]
 
 
 @pytest.mark.parametrize("name", BY_WEIGHT)

@@ -55,6 +55,16 @@ def test_an_exchange_is_counted_by_its_bytes(found):
     assert both.activation_bytes < found.activation_bytes
 
 
+def test_shared_weights_take_less_memory_and_are_exchanged_as_well(found):
+    """What a device then holds is compared with a run on eight devices in test_devices.py."""
+    whole, shared = (forecast(RECIPE, SPLITS, devices=2, shard_weights=s, bandwidth=2.0) for s in (False, True))
+    assert 0.5 * whole.state_bytes <= shared.state_bytes < 0.7 * whole.state_bytes == 0.7 * found.state_bytes
+    weights = 4 * found.parameters
+    assert 0.8 * weights < shared.activation_bytes - whole.activation_bytes <= weights
+    assert whole.exchange_seconds < shared.exchange_seconds <= 1.5 * whole.exchange_seconds
+    assert forecast(RECIPE, SPLITS, shard_weights=True).state_bytes == found.state_bytes
+
+
 def test_a_set_larger_than_memory_is_counted_by_its_chunks(found, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", ROWS.unpack())
     data.pack_files([tmp_path / "x.npy"], tmp_path / "set")
@@ -81,7 +91,7 @@ def test_what_cannot_be_is_refused(capsys):
 def test_the_command_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.save("my.npy", np.asarray(RNG.random((80, 6)) < 0.4, np.uint8))
-    assert main(["plan", "my.npy", "--n_h", "2", "--epochs", "3", "--devices", "4", "--json"]) == 0
+    assert main(["plan", "my.npy", "--n_h", "2", "--epochs", "3", "--devices", "4", "--shard-weights", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["devices"] == 4
     assert sorted(p.name for p in tmp_path.iterdir()) == ["my.npy"]

@@ -75,11 +75,7 @@ class Commands:
 
     def together(self, p):
         """Options of commands that several devices or processes run together."""
-        p.add_argument(
-            "--shard-weights",
-            action="store_true",
-            help="with several devices: each holds only a part of the weights and of the optimiser's state",
-        )
+        self.sharding(p)
         group = p.add_argument_group("several processes", "each is started with the same command and its own number")
         group.add_argument(
             "--coordinator",
@@ -90,6 +86,14 @@ class Commands:
         group.add_argument("--process", type=int, metavar="I", help="the number of this one, from 0 on")
         group.add_argument(
             "--wait", type=float, default=300.0, metavar="SECONDS", help="for the others to start (default 300)"
+        )
+
+    def sharding(self, p):
+        """The option of commands that know of shared weights."""
+        p.add_argument(
+            "--shard-weights",
+            action="store_true",
+            help="with several devices: each holds only a part of the weights and of the optimiser's state",
         )
 
     def fields(self, p):

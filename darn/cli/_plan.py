@@ -18,7 +18,8 @@ def plan(args) -> None:
 
     splits = dataset.read_data(recipe) if splits is None else splits
     devices = jax.local_device_count() if wanted == "all" else wanted
-    found = forecast(recipe, splits, devices=devices, hosts=args.hosts, bandwidth=args.bandwidth)
+    options = {"hosts": args.hosts, "shard_weights": args.shard_weights, "bandwidth": args.bandwidth}
+    found = forecast(recipe, splits, devices=devices, **options)
     say(args, asdict(found), *_lines(args.recipe, found))
 
 
@@ -31,7 +32,7 @@ def _lines(name: str, found):
         f"{size(found.state_bytes)}, rows {size(found.data_bytes)}, activations {size(found.activation_bytes)}"
     )
     yield f"  batch      up to {found.largest_batch:,} rows fit"
-    part = f", of which {1e3 * found.exchange_seconds:.3g} ms to exchange gradients" if found.devices > 1 else ""
+    part = f", of which {1e3 * found.exchange_seconds:.3g} ms to exchange with others" if found.devices > 1 else ""
     yield f"  step       {1e3 * found.step_seconds:.3g} ms{part}"
     each = f"{found.steps:,} steps, {found.validations:,} validations of {found.validation_seconds:.2g} s"
     yield f"  run        {_duration(found.seconds)}: {each}; early stopping and compilation not counted"
@@ -53,6 +54,7 @@ def register(add: Commands) -> None:
     )
     p.add_argument("recipe", help="a recipe's name, a data set's name, or your own file or folder")
     p.add_argument("--hosts", type=int, default=1, metavar="M", help="machines that train together (default 1)")
+    add.sharding(p)
     p.add_argument(
         "--bandwidth",
         type=float,

@@ -30,9 +30,9 @@ class Forecast:
     """Bytes and seconds of a training; per device, where there are several."""
 
     parameters: int
-    state_bytes: int  # weights, optimiser, averages, and the best weights so far
+    state_bytes: int  # weights, optimiser, averages, and the best weights so far; a device's part of shared ones
     data_bytes: int  # packed rows
-    activation_bytes: int  # temporary arrays of a step, or of a validation if they are larger
+    activation_bytes: int  # temporary arrays of a step, or of a validation if they are larger; gathered weights
     memory_bytes: int  # all of these
     largest_batch: int  # rows of a batch that fit into the memory, on all devices together
     available_bytes: int
@@ -40,7 +40,7 @@ class Forecast:
     devices: int  # in all
     hosts: int
     step_seconds: float  # including the exchange of gradients
-    exchange_seconds: float
+    exchange_seconds: float  # of gradients, and of weights that the devices share
     validation_seconds: float  # of one validation
     steps: int
     validations: int
@@ -48,7 +48,13 @@ class Forecast:
 
 
 def forecast(
-    recipe: Recipe, splits: Splits, *, devices: int = 1, hosts: int = 1, bandwidth: float | None = None
+    recipe: Recipe,
+    splits: Splits,
+    *,
+    devices: int = 1,
+    hosts: int = 1,
+    shard_weights: bool = False,
+    bandwidth: float | None = None,
 ) -> Forecast:
     """Predicts a run of a recipe from a short measurement on one device of this machine.
 
@@ -57,6 +63,7 @@ def forecast(
         splits: its data.
         devices: devices of each host.
         hosts: machines that train together.
+        shard_weights: whether each device holds only its part of the weights and of the optimiser's state.
         bandwidth: GB/s between devices, the slowest link counts; None takes usual values.
 
     Returns:
@@ -81,6 +88,7 @@ def forecast(
         per_epoch = max(len(train) // batch, 1)
         steps, most = per_epoch * config.epochs, per_epoch * config.validate_every
         one = _Measured(model, config, train, own, steps * total, dynamic)
+        kept, gathered = one.shares(total) if shard_weights and total > 1 else (one.state, 0)
         times = one.step_times(most)
         check = one.validation(valid, total)
         double = _Measured(model, config, train, 2 * own, steps * total, dynamic)
@@ -88,20 +96,20 @@ def forecast(
         seconds = float(np.median(times))
     # The rows, and the order and keys of an epoch; or the chunks that are read of the rows.
     data = sum(_held(part) for part in (train, valid))
-    fixed = one.state + data // total + (0 if train.in_parts else 16 * len(train))
+    fixed = kept + data // total + (0 if train.in_parts else 16 * len(train))
     slope = max((double.temporary - one.temporary) / own, 1.0)
     available = _available()
-    fitting = max(int((available - fixed - (one.temporary - slope * own)) / slope), 0) * total
-    temporary = max(one.temporary, check.temporary)
+    fitting = max(int((available - fixed - gathered - (one.temporary - slope * own)) / slope), 0) * total
+    temporary = max(one.temporary, check.temporary) + gathered
     exchange = 0.0
     if total > 1:
         speed = (bandwidth or (BETWEEN if hosts > 1 else WITHIN)) * 1e9
-        exchange = 2 * (total - 1) / total * one.weights / speed
+        exchange = (total - 1) / total * (2 * one.weights + gathered) / speed
     validations = -(-config.epochs // config.validate_every)
     return Forecast(
         parameters=one.parameters,
-        state_bytes=one.state,
-        data_bytes=fixed - one.state,
+        state_bytes=kept,
+        data_bytes=fixed - kept,
         activation_bytes=temporary,
         memory_bytes=fixed + temporary,
         largest_batch=min(fitting, len(train)),
@@ -124,6 +132,7 @@ class _Measured:
     def __init__(self, model: Stack, config: Any, train: Rows, batch: int, steps: int, dynamic: bool):
         config = dataclasses.replace(config, batch=batch, epochs=-(-steps // STEPS))  # a long run is optimised more
         some = train.take(np.arange(batch * STEPS) % len(train))
+        self.model, self.config = model, config
         self.program = Program(model, config, len(some), dynamic=dynamic)
         self.hyper, self.rows = Hyper.of(config), DeviceRows.put(some)
         self._state = self.program.start(model, self.hyper)
@@ -132,6 +141,21 @@ class _Measured:
         self.state = _bytes(jax.tree.leaves(self._state)) + self.weights
         self.epochs = self.program.epochs.lower(self._state, self.hyper, self.rows, 0, 1).compile()
         self.temporary = _temporary(self.epochs)
+
+    def shares(self, n: int) -> tuple[int, int]:
+        """Bytes of the state on each of n devices that share the weights, and of those that a step gathers."""
+        program, state = self.program, self._state
+        specs = program.divided(self.model, self.config, n)
+
+        def total(size, *of) -> int:
+            return sum(jax.tree.leaves(jax.tree.map(size, *of)))
+
+        def part(v, spec) -> int:
+            return v.nbytes // n if spec else v.nbytes
+
+        held = total(part, state, specs) + total(part, program.kept(state), program.kept(specs))
+        gathered = [(state.params, specs.params), (state.log_sigma, specs.log_sigma)]
+        return held, sum(total(lambda v, spec: v.nbytes if spec else 0, *of) for of in gathered)
 
     def _call(self, count: int) -> float:
         began = time.perf_counter()

@@ -15,6 +15,14 @@ from darn.devices import AXIS, ROWS, WHOLE, size_of
 from darn.training._rows import DeviceRows
 
 
+def divided(shape: tuple[int, ...], n: int) -> PartitionSpec:
+    """How n devices divide an array of weights: along its largest axis that can be divided evenly, if there is any."""
+    fitting = [axis for axis, size in enumerate(shape) if size and size % n == 0]
+    if not fitting:
+        return WHOLE
+    return PartitionSpec(*[None] * max(fitting, key=lambda axis: shape[axis]), AXIS)
+
+
 class Share:
     """One device's part of every batch: consecutive rows, as many on each device. Without a mesh, all of it.
 
@@ -39,13 +47,6 @@ class Share:
         specs = (state, WHOLE, ROWS, *[WHOLE] * n_shared)
         # Unchecked: JAX would otherwise add up the gradient of every array in an all-reduce of its own.
         return jax.shard_map(f, mesh=self.mesh, in_specs=specs, out_specs=found, check_vma=False)
-
-    def divided(self, shape: tuple[int, ...]) -> PartitionSpec:
-        """How an array of weights is divided: along its largest axis that can be divided evenly, if there is any."""
-        fitting = [axis for axis, size in enumerate(shape) if size and size % self.n == 0]
-        if not fitting:
-            return WHOLE
-        return PartitionSpec(*[None] * max(fitting, key=lambda axis: shape[axis]), AXIS)
 
     def whole(self, tree: Any, specs: Any) -> Any:
         """The whole arrays, of which each device has the part that `specs` say."""

@@ -26,7 +26,7 @@ from darn.training._hyper import Hyper, Terms, shared
 from darn.training._metrics import metrics_of
 from darn.training._optim import BY_WEIGHT, make_optimizer, make_schedule
 from darn.training._rows import Batch, DeviceRows, mean_of_rows
-from darn.training._share import Share
+from darn.training._share import Share, divided
 from darn.training.weight_noise import WeightNoise
 
 _NOISE = 2**31 - 1  # separates the key of the weight noise from the keys that `_epochs` derives from the same seed
@@ -162,7 +162,7 @@ class Program:
         # As one program: otherwise every shape of an array would compile several small ones.
         self.start = jax.jit(self._over_models(self._start, 0), compiler_options=compiling(0))
         self.sharded = shard_weights and mesh is not None
-        self.specs: Any = self._divided(model, config) if self.sharded else WHOLE  # how the mesh shares the state
+        self.specs: Any = self.divided(model, config, self.share.n) if self.sharded else WHOLE
         epochs = self.share.over(self._over_models(self._epochs, 3), 2, self.specs, (self.specs, WHOLE))
         self.epochs = jax.jit(epochs, donate_argnums=0, compiler_options=options)
         carry = (self.specs, WHOLE)
@@ -208,8 +208,8 @@ class Program:
         opt = self._optimizer(hyper).init(params)
         return TrainState(params, opt, average, jnp.zeros(len(self.n_h)), jnp.zeros((), jnp.int32), log_sigma, fixed)
 
-    def _divided(self, model: Stack, config: Training) -> TrainState:
-        """How each array of the state is divided over the mesh."""
+    def divided(self, model: Stack, config: Training, n: int) -> TrainState:
+        """How n devices that share the weights divide each array of the state."""
         if self.several:
             raise DarnError("the weights of models that are trained side by side cannot be sharded: leave it out")
         if config.optimizer not in BY_WEIGHT:
@@ -219,7 +219,7 @@ class Program:
             )
         shapes = jax.eval_shape(self._start, model, Hyper.of(config))
         whole = jax.tree.map(lambda _: WHOLE, shapes)
-        specs = jax.tree.map(lambda v: self.share.divided(v.shape), shapes)
+        specs = jax.tree.map(lambda v: divided(v.shape, n), shapes)
         return dataclasses.replace(specs, price=whole.price, step=whole.step, fixed=whole.fixed)
 
     def whole(self, tree: Any, name: str) -> Any:
