@@ -96,12 +96,15 @@ def trained(n, train, valid):
     fit = darn.fit(model(), train, valid, BASE, devices=n)
     yield "losses", np.array([row[k]["bound"] for row in fit.history for k in ("train", "valid")])
     yield "weights", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
-    if n == 8:
+    if n > 1:
         with devices.using(n):
             mesh = devices.training_mesh()
         program, hyper = Program.of(model(), BASE, len(train), mesh=mesh), Hyper.of(BASE)
         given = devices.placed((program.start(model(), hyper), hyper), mesh, devices.WHOLE)
-        text = program.epochs.lower(*given, DeviceRows.put(train, mesh), 0, 1).compile().as_text()
+        lowered = program.epochs.lower(*given, DeviceRows.put(train, mesh), 0, 1)
+        yield "operations", np.array(lowered.as_text().count("\n"))
+    if n == 8:
+        text = lowered.compile().as_text()
         yield "collectives", np.array(COLLECTIVE.findall(text))
         yield "transfers", np.array(re.findall(r"outfeed|infeed|is_host_transfer=true", text))
 

@@ -93,6 +93,12 @@ def test_a_step_has_one_all_reduce(found):
     assert not found["transfers/8"].size
 
 
+def test_the_program_to_compile_does_not_grow_with_the_devices(found):
+    """But for the weights of the rows that are repeated where 20 rows are divided by eight devices."""
+    assert found["operations/2"] == found["operations/4"] > 1000
+    assert found["operations/8"] < 1.02 * found["operations/2"]
+
+
 @pytest.mark.parametrize("name", SHARDED)
 def test_sharded_weights_are_the_same_weights(found, name):
     """After 64 steps. Each device has an eighth of most arrays, and there is still one all-reduce a step."""
