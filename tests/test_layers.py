@@ -672,6 +672,15 @@ def test_dropout_keeps_the_mean(rate):
     assert abs(dropped.mean() - 1) < 0.03
 
 
+@pytest.mark.parametrize(
+    ("rate", "rounded"), [(0.0, 0), (0.001, 0), (0.002, 1 / 256), (0.998, 255 / 256), (0.9999, 255 / 256)]
+)
+def test_dropout_rounds_rates_near_0_and_1(rate, rounded):
+    dropped = np.asarray(dropout(jnp.ones((300, 1001)), rate, jax.random.key(1)))
+    assert abs((dropped == 0).mean() - rounded) < 0.0005
+    assert set(np.unique(dropped)) <= {0, np.float32(1 / (1 - rounded))}
+
+
 def test_on_an_accelerator_convolutions_train_in_bfloat16(monkeypatch):
     layer, c = make_layer("conv | c")
     y, key = jnp.asarray(states(9)[77]), jax.random.key(0)
