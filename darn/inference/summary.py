@@ -9,7 +9,6 @@ import numpy as np
 
 from darn.batching import join
 from darn.errors import DarnError
-from darn.model import Stack
 
 GROUP = 8192  # values summed at once
 
@@ -242,11 +241,3 @@ def whole(parts: Iterator[Scores], running: Running) -> Likelihood:
     rows = join(found)
     sides = {"row_bound": rows.bound, "ess": rows.ess, "drawn": rows.drawn}
     return Likelihood(**vars(running.summary()), log_p=rows.log_p, **sides)
-
-
-def check_rows(model: Stack, x) -> None:
-    """Refuses rows that are not as wide as the model's, and no rows."""
-    if np.ndim(x) != 2 or np.shape(x)[1] != model.n_x:
-        raise DarnError(f"rows to score must have shape (N, {model.n_x}), like the model's own, not {np.shape(x)}")
-    if not len(x):
-        raise DarnError("there are no rows to score")
