@@ -1,12 +1,18 @@
 """What functions of a model are given: legal input of any type gives the same, all other input one sentence."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import make_model
 
+from darn.config import Architecture, Start, Training, Window
+from darn.data import Rows
 from darn.errors import InputError
 from darn.inference import completion, enumeration, importance, sampling, sparse
+from darn.inference.objective import make_loss
+from darn.training import fit
+from darn.zoo import build
 
 N = 5
 MISSING = np.arange(4) == 1
@@ -116,3 +122,78 @@ def test_codes_and_contexts_to_sample_from():
         sampling.sample(model, -1, context=c)
     with pytest.raises(InputError, match="context"):
         sparse.sample(make_model("1 fdarn")[0], N, context=c)
+
+
+def rows(n=4, **more):
+    return Rows.from_array((np.random.default_rng(1).random((N, n)) < 0.5).astype(np.uint8), **more)
+
+
+WRONG = {
+    "lr": -1.0,
+    "batch": 0,
+    "epochs": 0,
+    "n_samples": 0,
+    "validate_every": 0,
+    "estimator": "dran",
+    "log_q": "sample",
+    "schedule": "halve",
+    "noise_on": "encoder",
+    "seed": 2**31,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_options_of_training_that_cannot_be(name, tmp_path):
+    model, _ = make_model("2")
+    with pytest.raises(InputError, match=name) as e:
+        fit(model, rows(), rows(), Training(**{name: WRONG[name]}), folder=tmp_path / "run")
+    assert isinstance(e.value, ValueError)
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_that_does_not_fit_the_model():
+    model, _ = make_model("2")
+    for train, valid, said in ((rows(3), rows(), "training rows have 3"), (rows(), rows(5), "validation rows have 5")):
+        with pytest.raises(InputError, match=said):
+            fit(model, train, valid, Training(epochs=1))
+    beside = rows(context=np.zeros((N, 2)))
+    with pytest.raises(InputError, match="a context of 2, but the model has 4 and 0"):
+        fit(model, beside, beside, Training(epochs=1))
+    with pytest.raises(InputError, match="sparsity"):
+        fit(make_model("fvsbn")[0], rows(6), rows(6), Training(epochs=1, sparsity=0.2))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"estimator": "dran"}, "no estimator 'dran'"),
+        ({"log_q": "closed"}, "log_q 'closed'"),
+        ({"estimator": "disarm", "log_q": "entropy"}, "log_q entropy needs"),
+        ({"weighted": True}, "at least 2 samples"),
+        ({"n_samples": 0}, "n_samples 0"),
+    ],
+)
+def test_losses_that_cannot_be(options, said):
+    with pytest.raises(InputError, match=said):
+        make_loss(**options)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"visible": "lineer"}, "did you mean linear"),
+        ({"activation": "gelu"}, "activation must be one of"),
+        ({"n_h": (0,)}, "n_h must be at least 1"),
+        ({"dropout": 1.0}, "dropout must be"),
+        ({"visible": "grid", "ar": Window(4, 2)}, "odd"),
+        ({"visible": "conv", "conv_start": Start(2, 4, 3)}, "odd"),
+    ],
+)
+def test_architectures_that_cannot_be(fields, said):
+    with pytest.raises(InputError, match=said):
+        build(Architecture(**fields), 6, shape=(2, 3), key=jax.random.key(0))
+
+
+def test_the_mean_has_a_number_for_each_column():
+    with pytest.raises(InputError, match=r"the mean must have shape \(6,\)"):
+        build(Architecture(), 6, mean=np.full(5, 0.3), key=jax.random.key(0))

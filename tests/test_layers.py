@@ -1,5 +1,6 @@
 """Laws of maps and layers: samples, scores and the running state speak of one distribution."""
 
+import math
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -37,6 +38,7 @@ from darn.nn import (
     CausalConvolution,
     CausalLocal,
     Host,
+    Local,
     _turns,
     bits,
     replaced,
@@ -188,6 +190,15 @@ def test_adjoint(name):
     (one, by_forward), (other, by_back) = both(forward, back)
     assert float(one) == pytest.approx(float(other), rel=1e-4, abs=1e-4)
     np.testing.assert_allclose(by_forward.W, by_back.of.W, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(("grid", "phases"), [((4, 16, 1), (2, 4)), ((16, 4, 1), (4, 2)), ((8, 8, 3), (4, 4))])
+def test_mirrored_map_has_the_same_periods(grid, phases, channels):
+    m = Local(grid, 3, 5, stride=2, period=4, key=jax.random.key(0))
+    back = m.mirrored(channels=channels, key=jax.random.key(1))
+    assert m.W.shape[:2] == back.of.W.shape[:2] == phases
+    assert back(jnp.zeros(math.prod(m.out))).shape == (channels * math.prod(grid),)
 
 
 @pytest.mark.parametrize("axes", [(None, None), (0, None), (2, None), (None, 1), (3, 0)])

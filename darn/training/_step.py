@@ -151,8 +151,6 @@ class Program:
         self.loss = make_loss(
             config.estimator, n_samples=config.n_samples, log_q=config.log_q, weighted=config.weighted
         )
-        if config.decay_on not in ("all", "encoder", "decoder"):
-            raise ValueError(f"decay_on is all, encoder or decoder, not {config.decay_on!r}")
         make_optimizer(config.optimizer, 1.0)  # an unknown name is refused here
         noise = config.noise
         self.noise = None if noise == "none" else WeightNoise(model, n_train, noise, config.noise_on)
