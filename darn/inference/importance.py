@@ -10,6 +10,7 @@ from jax import lax
 
 from darn.batching import Numbers, recut, row_keys, row_numbers, rows_within, stream_rows
 from darn.devices import everywhere
+from darn.errors import InputError
 from darn.inference.given import given_context, given_rows
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Likelihood, Running, Scores, marks, whole
@@ -101,6 +102,8 @@ def importance(
     Returns:
         -log p and bound, by row and on average.
     """
+    if not precision > 0 or (n_samples is not None and n_samples < 1) or repeats < 1:
+        raise InputError("the precision must be above 0, n_samples and repeats at least 1")
     x = given_rows(model, x, some=True)
     context = given_context(model, context, len(x))
     parts, own = [(x, context, log_density)], 0 if numbers is None else numbers

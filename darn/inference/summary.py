@@ -67,7 +67,7 @@ class Summary:
     nll: float
     bound: float
     rows_ci95: float  # half-width of the interval from the choice of rows
-    nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact
+    nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact, infinite if unknown
     n_samples: int = 0  # of each row; if every row has its own number, their mean
     repeats: int = 0
     ess_mean: float | None = None  # effective sample size of one repeat
@@ -84,7 +84,7 @@ class Summary:
             "method": self.method,
             "rows": self.rows,
             "nll": self.nll,
-            "nll_ci95": self.nll_ci95,
+            "nll_ci95": self.nll_ci95 if math.isfinite(self.nll_ci95) else None,
             "rows_ci95": self.rows_ci95 if math.isfinite(self.rows_ci95) else None,
             "bound": self.bound,
             "n_samples": self.n_samples,
@@ -209,6 +209,8 @@ class Running:
             drawn = *self._range, self._unsettled
             return Summary(*means, half, round(float(self._drawn.mean)), 1, *ess, {}, *drawn, density)
         each = -self._estimates.mean  # (repeats, marks)
+        if self.n_samples == self.repeats == 1:  # one weight says nothing of how much they differ
+            half = math.inf
         if self.repeats > 1:
             from scipy.special import stdtrit  # scipy.stats takes a second to import
 
