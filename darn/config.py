@@ -277,7 +277,7 @@ def check_values(part: Any, layer_names: Callable[[], Iterable[str]] = tuple) ->
         value, within, choices = getattr(part, f.name), f.metadata.get("within"), f.metadata.get("choices")
         for v in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(v):
-                check_values(v)
+                check_values(v, layer_names)
             elif type(v) is int and abs(v) > LARGEST:
                 raise FieldError(f"{f.name} must be at most {LARGEST}", f.name)
             elif within is not None and v is not None and v not in within:

@@ -27,11 +27,12 @@ from helpers import (
     states,
 )
 from jax import lax
+from jaxtyping import Array, Float
 
 from darn.config import Architecture, LocalLayer
 from darn.errors import DarnError
 from darn.inference.filling import drawn_given
-from darn.layers import NADE, _conv, symmetries
+from darn.layers import NADE, AbstractBinaryLayer, _conv, bias_field, symmetries
 from darn.nn import (
     ARITHMETICS,
     COMPILED,
@@ -821,3 +822,39 @@ def test_a_nade_is_scored_by_factors_as_unit_by_unit(activation):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     slopes = [jax.grad(lambda m, f=f: f(m, y[0], c[0, 0]).sum())(layer) for f in (NADE.logits, near)]
     jax.tree.map(np.testing.assert_array_equal, *slopes)
+
+
+class Plain(AbstractBinaryLayer):
+    """Units without biases, each given how many are on before it."""
+
+    w: Float[Array, " n"]
+    n: int = eqx.field(static=True)
+
+    def logits(self, y, c=None, *, order=0):
+        return self.w * (1 + jnp.cumsum(y) - y)
+
+    def start(self, c=None, *, order=0):
+        return jnp.ones(())
+
+    def read(self, state, j):
+        return self.w[j] * state
+
+    def write(self, state, j, y_j):
+        return state + y_j
+
+
+class Offset(Plain):
+    """The same with biases under another name."""
+
+    offset: Float[Array, " n"] = bias_field()
+
+    def logits(self, y, c=None, *, order=0):
+        return self.offset + super().logits(y)
+
+
+def test_a_layer_starts_from_the_mean_by_the_field_that_it_marks():
+    mean = jnp.asarray([0.2, 0.5, 0.9])
+    plain, offset = Plain(jnp.zeros(3), 3), Offset(jnp.zeros(3), 3, jnp.zeros(3))
+    assert plain.with_bias(mean) is plain  # it has none
+    np.testing.assert_allclose(jax.nn.sigmoid(offset.with_bias(mean).offset), mean, rtol=1e-6)
+    np.testing.assert_array_equal(offset.shifted(mean).offset, mean)

@@ -1,6 +1,7 @@
 """The layer protocol: everything that training, scoring, sampling, completion, compression and counting need."""
 
 import abc
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from darn.errors import InputError
 from darn.gradients import Estimator, bernoulli
-from darn.nn import COMPILED, AbstractMap, AbstractTurns, Arithmetic, Decide, Dense, Inputs, Work, softplus
+from darn.nn import COMPILED, AbstractMap, AbstractTurns, Arithmetic, Decide, Dense, Inputs, Work, replaced, softplus
 from darn.random import uniform
 
 
@@ -72,6 +73,11 @@ def context_field() -> Any:
 def bias_field() -> Any:
     """A field that holds a bias for every unit."""
     return eqx.field(metadata={"role": "bias"})
+
+
+def _bias_name(layer: eqx.Module) -> str | None:
+    """The layer's own `bias_field`, if it has one."""
+    return next((f.name for f in dataclasses.fields(layer) if f.metadata.get("role") == "bias"), None)
 
 
 def context_matrix(b: Array, U: AbstractMap | None) -> tuple[np.ndarray, np.ndarray | None]:
@@ -356,10 +362,13 @@ class AbstractBinaryLayer(eqx.Module):
         Returns:
             The new layer.
         """
-        return eqx.tree_at(lambda layer: layer.b, self, self.b + by)  # type: ignore[attr-defined]
+        name = _bias_name(self)
+        return self if name is None else replaced(self, **{name: getattr(self, name) + by})
 
     def with_bias(self, mean: Float[Array, " n"]) -> "AbstractBinaryLayer":
         """The same layer, its units' biases set so that it starts from the given mean activities.
+
+        A layer without a `bias_field` stays as it is.
 
         Args:
             mean: (n,), above 0 and below 1.
@@ -367,8 +376,9 @@ class AbstractBinaryLayer(eqx.Module):
         Returns:
             The new layer.
         """
-        a = jnp.log(mean) - jnp.log1p(-mean)
-        return eqx.tree_at(lambda layer: layer.b, self, jnp.asarray(a, jnp.float32))  # type: ignore[attr-defined]
+        name = _bias_name(self)
+        a = jnp.asarray(jnp.log(mean) - jnp.log1p(-mean), jnp.float32)
+        return self if name is None else replaced(self, **{name: a})
 
     # ---------------------------------------------------------------- building, compressing, counting
 
