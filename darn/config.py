@@ -1,9 +1,13 @@
 """The fields of a recipe: data, architecture and training. Plain dataclasses, without importing JAX."""
 
 import dataclasses
+import difflib
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from darn.jsonable import FieldError, shown
 
 LAYERS = ("factorial", "linear", "nade", "eonade", "mixture")
 BINARIZE = ("threshold", "static", "dynamic", "intensity")
@@ -257,3 +261,38 @@ class DataOptions:
     n_rows: int = option(
         0, "train and validate on at most this many rows each, drawn at random; 0: on all", within=AT_LEAST_0
     )
+
+
+def check_values(part: Any, layer_names: Callable[[], Iterable[str]] = tuple) -> None:
+    """Refuses a value outside the range or the choices of its field.
+
+    Args:
+        part: An instance of a dataclass whose fields were made by `option`.
+        layer_names: Returns the names of registered layers; called only if a field has none of its choices.
+
+    Raises:
+        FieldError: With the first wrong value.
+    """
+    for f in dataclasses.fields(part):
+        value, within, choices = getattr(part, f.name), f.metadata.get("within"), f.metadata.get("choices")
+        for v in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(v):
+                check_values(v, layer_names)
+            elif type(v) is int and abs(v) > LARGEST:
+                raise FieldError(f"{f.name} must be at most {LARGEST}", f.name)
+            elif within is not None and v is not None and v not in within:
+                raise FieldError(f"{f.name} must be {within}, not {v}", f.name)
+        if choices and value is not None and value not in choices:
+            _check_choice(f, str(value), choices, layer_names)
+
+
+def _check_choice(f: dataclasses.Field, value: str, choices: tuple[str, ...], layer_names) -> None:
+    known, advice = choices, ""
+    if f.metadata["open_to_layers"]:
+        known = (*choices, *(n for n in layer_names() if n not in choices))
+        if value in known:
+            return
+        advice = "; a layer of another package has to be imported first"
+    near = difflib.get_close_matches(value[:60], known, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise FieldError(f"{f.name} must be one of {', '.join(known)}, not {shown(value)}{hint}{advice}", f.name)

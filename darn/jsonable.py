@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from darn.errors import DarnError, FormatError
+from darn.errors import FormatError, InputError
 
 MAX_DEPTH = 64  # lists and objects inside each other
 LARGEST = 2**63 - 1  # of whole numbers
@@ -28,7 +28,7 @@ _NAMES |= {dict: "an object"}
 Check = Callable[[Any], None]
 
 
-class FieldError(DarnError):
+class FieldError(InputError):
     """A field is wrong; `fields` are the fields that the message names."""
 
     def __init__(self, message: str, *fields: str):

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from darn.config import Architecture, LocalLayer
-from darn.errors import DarnError
+from darn.config import Architecture, LocalLayer, check_values
+from darn.errors import DarnError, InputError
 from darn.layers import (
     AbstractBinaryLayer,
     CausalConv,
@@ -36,8 +36,6 @@ def layer_names() -> tuple[str, ...]:
 
 def _layer(kind: str, n: int, n_c: int, arch: Architecture, key: PRNGKeyArray) -> AbstractBinaryLayer:
     """A layer over n units given n_c context units, by its registered name."""
-    if kind not in layer_names():
-        raise DarnError(f"there is no layer named {kind!r}: choose one of {', '.join(layer_names())}")
     layer: Any = REGISTRY[kind]
     return layer.make(n, n_c, vars(arch), key=key)
 
@@ -76,6 +74,7 @@ def build(
     Raises:
         DarnError: The architecture does not suit the data.
     """
+    check_values(arch, layer_names)
     make = _local_stack if arch.is_local else _stack
     model = make(arch, n_x, n_context, shape, key)
     if groups is not None:
@@ -93,6 +92,8 @@ def build(
         return model
     # Constant columns would put the bias at infinity.
     mean = jnp.clip(jnp.asarray(mean, jnp.float32), rarest, 1 - rarest)
+    if mean.shape != (n_x,):
+        raise InputError(f"the mean must have shape {(n_x,)}, one number for each column, not {mean.shape}")
     return eqx.tree_at(_visible_layer, model, _visible_layer(model).with_bias(mean))
 
 

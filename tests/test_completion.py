@@ -107,7 +107,7 @@ def test_holes_by_nan_and_refusals():
     b = completion.complete(model, x, masks(6)["last"], n=3, seed=2)
     np.testing.assert_array_equal(a.x, b.x)
     assert len(number(a.x[0])) == 3
-    for bad, said in ((x + 0.5, "0 and 1"), (x[:, :4], "columns"), (x[:0], "at least one row")):
+    for bad, said in ((x + 0.5, "0 and 1"), (x[:, :4], "must have shape"), (x[:0], "at least one row")):
         with pytest.raises(DarnError, match=said):
             completion.complete(model, bad)
     with pytest.raises(DarnError, match="mask has shape"):

@@ -11,7 +11,8 @@ ROOT = Path(darn.__file__).parent
 # Every room has a storey; an import goes downwards, or stays within its room.
 STOREYS = [
     {"errors"},
-    {"files", "config", "jsonable", "cache", "symbols", "shuffle"},
+    {"files", "jsonable", "cache", "symbols", "shuffle"},
+    {"config"},
     {"data"},
     {"devices"},
     {"batching", "random", "gradients"},

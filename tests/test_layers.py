@@ -1,5 +1,6 @@
 """Laws of maps and layers: samples, scores and the running state speak of one distribution."""
 
+import math
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -26,17 +27,19 @@ from helpers import (
     states,
 )
 from jax import lax
+from jaxtyping import Array, Float
 
 from darn.config import Architecture, LocalLayer
 from darn.errors import DarnError
 from darn.inference.filling import drawn_given
-from darn.layers import NADE, _conv, symmetries
+from darn.layers import NADE, AbstractBinaryLayer, _conv, bias_field, symmetries
 from darn.nn import (
     ARITHMETICS,
     COMPILED,
     CausalConvolution,
     CausalLocal,
     Host,
+    Local,
     _turns,
     bits,
     replaced,
@@ -188,6 +191,15 @@ def test_adjoint(name):
     (one, by_forward), (other, by_back) = both(forward, back)
     assert float(one) == pytest.approx(float(other), rel=1e-4, abs=1e-4)
     np.testing.assert_allclose(by_forward.W, by_back.of.W, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(("grid", "phases"), [((4, 16, 1), (2, 4)), ((16, 4, 1), (4, 2)), ((8, 8, 3), (4, 4))])
+def test_mirrored_map_has_the_same_periods(grid, phases, channels):
+    m = Local(grid, 3, 5, stride=2, period=4, key=jax.random.key(0))
+    back = m.mirrored(channels=channels, key=jax.random.key(1))
+    assert m.W.shape[:2] == back.of.W.shape[:2] == phases
+    assert back(jnp.zeros(math.prod(m.out))).shape == (channels * math.prod(grid),)
 
 
 @pytest.mark.parametrize("axes", [(None, None), (0, None), (2, None), (None, 1), (3, 0)])
@@ -672,6 +684,15 @@ def test_dropout_keeps_the_mean(rate):
     assert abs(dropped.mean() - 1) < 0.03
 
 
+@pytest.mark.parametrize(
+    ("rate", "rounded"), [(0.0, 0), (0.001, 0), (0.002, 1 / 256), (0.998, 255 / 256), (0.9999, 255 / 256)]
+)
+def test_dropout_rounds_rates_near_0_and_1(rate, rounded):
+    dropped = np.asarray(dropout(jnp.ones((300, 1001)), rate, jax.random.key(1)))
+    assert abs((dropped == 0).mean() - rounded) < 0.0005
+    assert set(np.unique(dropped)) <= {0, np.float32(1 / (1 - rounded))}
+
+
 def test_on_an_accelerator_convolutions_train_in_bfloat16(monkeypatch):
     layer, c = make_layer("conv | c")
     y, key = jnp.asarray(states(9)[77]), jax.random.key(0)
@@ -801,3 +822,39 @@ def test_a_nade_is_scored_by_factors_as_unit_by_unit(activation):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     slopes = [jax.grad(lambda m, f=f: f(m, y[0], c[0, 0]).sum())(layer) for f in (NADE.logits, near)]
     jax.tree.map(np.testing.assert_array_equal, *slopes)
+
+
+class Plain(AbstractBinaryLayer):
+    """Units without biases, each given how many are on before it."""
+
+    w: Float[Array, " n"]
+    n: int = eqx.field(static=True)
+
+    def logits(self, y, c=None, *, order=0):
+        return self.w * (1 + jnp.cumsum(y) - y)
+
+    def start(self, c=None, *, order=0):
+        return jnp.ones(())
+
+    def read(self, state, j):
+        return self.w[j] * state
+
+    def write(self, state, j, y_j):
+        return state + y_j
+
+
+class Offset(Plain):
+    """The same with biases under another name."""
+
+    offset: Float[Array, " n"] = bias_field()
+
+    def logits(self, y, c=None, *, order=0):
+        return self.offset + super().logits(y)
+
+
+def test_a_layer_starts_from_the_mean_by_the_field_that_it_marks():
+    mean = jnp.asarray([0.2, 0.5, 0.9])
+    plain, offset = Plain(jnp.zeros(3), 3), Offset(jnp.zeros(3), 3, jnp.zeros(3))
+    assert plain.with_bias(mean) is plain  # it has none
+    np.testing.assert_allclose(jax.nn.sigmoid(offset.with_bias(mean).offset), mean, rtol=1e-6)
+    np.testing.assert_array_equal(offset.shifted(mean).offset, mean)

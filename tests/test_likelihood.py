@@ -13,7 +13,7 @@ from helpers import DEEP, MODELS, joint, make_model, randomised, states, table
 
 from darn import zoo
 from darn.config import Architecture
-from darn.errors import DarnError
+from darn.errors import DarnError, InputError
 from darn.inference import weights
 from darn.inference.likelihood import evaluate, exact, importance, method_for, score_parts
 from darn.inference.objective import description_length
@@ -291,6 +291,21 @@ def test_interval_of_one_repeat_resembles_that_of_many():
     model, x, _ = everything("2", mild=True)
     once, many = importance(model, x, n_samples=1000, repeats=1), sampled("2")
     assert 0.3 < once.nll_ci95 / (many.nll_ci95 * 10**0.5) < 3
+
+
+def test_one_sample_says_nothing_of_its_noise():
+    model, x, _ = everything("2", mild=True)
+    once = importance(model, x, n_samples=1, repeats=1)
+    assert once.nll_ci95 == np.inf
+    assert once.summary()["nll_ci95"] is None  # JSON has no infinity
+    assert np.isfinite(importance(model, x, n_samples=1, repeats=2).nll_ci95)
+
+
+@pytest.mark.parametrize("options", [{"n_samples": 0}, {"n_samples": 4, "repeats": 0}, {"precision": 0.0}])
+def test_numbers_of_samples_that_cannot_be(options):
+    model, x, _ = everything("2", mild=True)
+    with pytest.raises(InputError, match="precision must be above 0, n_samples and repeats at least 1"):
+        importance(model, x, **options)
 
 
 def test_intensities_are_scored_by_a_factorial_visible_layer():

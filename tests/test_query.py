@@ -12,6 +12,7 @@ import pytest
 from helpers import P_VALUE, chi_square, joint, randomised, states
 
 from darn import DarnError, TableDARN
+from darn.batching import row_keys
 from darn.cli import main
 from darn.config import Architecture
 from darn.data import Layout, Schema, Table, infer, parse_question, parse_tests, parts_of
@@ -149,6 +150,24 @@ def test_estimates_are_honest(monkeypatch):
             spread.append(1 / answer.ess)
     assert np.mean(held) > 0.86
     assert 0.6 < np.std(errors) / np.sqrt(max(np.mean(spread) - 1 / 1000, 1e-9)) < 1.6
+
+
+def test_codes_and_rows_have_keys_of_their_own(monkeypatch):
+    """The keys of the codes that are drawn are none of those that the rows derive from theirs."""
+    seen = {}
+
+    def noting(name, at, real):
+        monkeypatch.setattr(conditional_of, name, lambda *args: seen.update({name: args[at]}) or real(*args))
+
+    noting("_codes", 1, conditional_of._codes)
+    noting("_rows", 5, conditional_of._rows)
+    model, _ = small("2 linear")
+    Conditional(model, variables_of(small_schema(), {})[0], exact=False).draw(20, seed=3)
+    numbers = np.arange(20, dtype=np.uint32)
+    codes, rows = (row_keys(seen[name], numbers) for name in ("_codes", "_rows"))
+    derived = jax.vmap(lambda key: jax.random.split(key, 20))(rows).reshape(-1)
+    words = lambda keys: set(map(tuple, np.asarray(jax.random.key_data(keys)).tolist()))  # noqa: E731
+    assert not words(codes) & (words(rows) | words(derived))
 
 
 def test_distributions_sum_to_one_and_follow_the_conditions():

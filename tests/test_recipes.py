@@ -11,6 +11,8 @@ from darn import data
 from darn.config import Architecture, DataOptions, LocalLayer, Start, Training, Window
 from darn.errors import DarnError
 from darn.inference import likelihood
+from darn.layers import Factorial
+from darn.nn import REGISTRY
 from darn.paper.recipes import RECIPES, find
 from darn.paper.recipes_baselines import BASELINES
 from darn.paper.rows import UCI
@@ -363,3 +365,11 @@ def test_n_rows_are_what_is_trained_on():
 def test_defaults_follow_from_the_size_of_the_data(rows, columns, given, expected):
     found = defaults.fields(rows, columns, given)
     assert {k: found[k] for k in expected} == expected
+
+
+def test_recipes_name_layers_of_other_packages(monkeypatch):
+    recipe = Recipe().replace(visible="of-another-package")
+    with pytest.raises(DarnError, match="has to be imported first"):
+        Recipe.from_json(recipe.to_json())
+    monkeypatch.setitem(REGISTRY, "of-another-package", Factorial)
+    assert Recipe.from_json(recipe.to_json()) == recipe

@@ -126,7 +126,7 @@ def test_other_models_are_refused(name, said):
 
 def test_the_context_must_fit():
     for name, context in (("fdarn", np.ones((5, 2))), ("fdarn | c", None), ("fdarn | c", np.ones((5, 2)))):
-        with pytest.raises(DarnError, match="the context must have shape"):
+        with pytest.raises(DarnError, match="context"):
             sparse.sample(make(name)[0], 5, context=context)
 
 

@@ -136,7 +136,7 @@ def complete(args) -> None:
             k, mixture = best_mixture(splits.train.unpack(), splits.valid.unpack())
             name, seen, other, how = f"mixture of {k} Bernoullis", given.survey(mixture)[0], Moments(), ""
             with tqdm(total=seen.rows, **BAR, desc="scoring") as bar:
-                rows = given.given()
+                rows = given.given(mixture)
                 for _, part in completion.conditional_parts(mixture, rows, seen, progress=bar.update, **options):
                     other.add(part.log_p)
                     how = part.method

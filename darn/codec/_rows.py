@@ -23,6 +23,7 @@ from darn.codec._stack import Lengths, StackCodec
 from darn.codec._symbols import Writing
 from darn.codec._twin import fingerprint, twin
 from darn.errors import DarnError
+from darn.inference.given import given_rows
 from darn.model import Stack
 
 Progress = Callable[[int], object]
@@ -224,7 +225,7 @@ def compress(model: Stack, X, *, batch: int | None = None, workers: int | None =
     Raises:
         DarnError: if the model cannot compress, or X does not fit it.
     """
-    X = _bits(X, model.n_x)
+    X = given_rows(model, X, bits=True).astype(np.uint8)
     file = io.BytesIO()
     RowCodec(model, batch=batch, workers=workers).write(file, [X], len(X))
     return file.getvalue()
@@ -296,12 +297,3 @@ def _damaged(block: Block) -> DarnError:
         f"rows {block.first_row + 1:,} to {block.first_row + block.rows:,} of the file are damaged: get another copy "
         "of it, or keep going and leave them out"
     )
-
-
-def _bits(X, n_x: int) -> np.ndarray:
-    X = np.asarray(X)
-    if X.ndim != 2 or X.shape[1] != n_x:
-        raise DarnError(f"the model takes rows of {n_x} columns, but the array has shape {X.shape}")
-    if X.dtype.kind not in "biuf" or ((X != 0) & (X != 1)).any():
-        raise DarnError("the rows must be 0 and 1: make them binary first")
-    return X.astype(np.uint8)

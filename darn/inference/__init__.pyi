@@ -3,6 +3,7 @@ from . import conditional as conditional
 from . import constrained as constrained
 from . import enumeration as enumeration
 from . import filling as filling
+from . import given as given
 from . import importance as importance
 from . import likelihood as likelihood
 from . import most_probable as most_probable

@@ -11,10 +11,11 @@ import numpy as np
 
 from darn.batching import join, row_keys, rows_within, stream_rows, twice
 from darn.devices import everywhere
-from darn.errors import DarnError
+from darn.errors import InputError
 from darn.inference import likelihood
 from darn.inference.constrained import Tables
 from darn.inference.filling import by_codes, by_states, by_weights
+from darn.inference.given import given_context, given_rows
 from darn.inference.summary import check_finite
 from darn.model import Stack
 
@@ -40,33 +41,22 @@ class ConditionalLikelihood:
     ess: np.ndarray | None = None  # (N,) of the estimate of log p(x_observed)
 
 
-def holes(x, missing=None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (rows with 0 for missing values, mask of the missing values), from NaN or a mask."""
+def holes(model: Stack, x, missing=None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (rows as uint8 with 0 for NaN, mask of the missing values), from NaN or a mask."""
     x = np.asarray(x)
-    if x.ndim != 2 or not len(x):
-        raise DarnError(f"rows to complete must be an array of shape (N, n_x) with at least one row, not {x.shape}")
     nan = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
-    mask = nan if missing is None else nan | _mask(missing, x.shape)
-    filled = np.where(nan, 0, x) if x.dtype.kind == "f" else x
-    if ((filled != 0) & (filled != 1)).any():
-        raise DarnError("rows to complete must be 0 and 1, with missing values marked by NaN or a mask")
-    return filled.astype(np.uint8, copy=False), mask
-
-
-def check_width(model: Stack, x: np.ndarray) -> None:
-    """Refuses rows that are not as wide as the model's."""
-    if x.shape[1] != model.n_x:
-        raise DarnError(f"the rows have {x.shape[1]} columns, but the model has {model.n_x}: give rows of its own kind")
+    bits = given_rows(model, np.where(nan, 0, x) if nan.any() else x, bits=True, some=True)
+    return bits.astype(np.uint8, copy=False), nan if missing is None else nan | _mask(missing, x.shape)
 
 
 def _mask(missing, shape: tuple[int, ...]) -> np.ndarray:
     missing = np.asarray(missing)
     if missing.dtype != bool:
-        raise DarnError(f"the mask of missing units must be an array of bool, not of {missing.dtype}")
+        raise InputError(f"the mask of missing units must be an array of bool, not of {missing.dtype}")
     try:
         return np.broadcast_to(missing, shape)
     except ValueError:
-        raise DarnError(
+        raise InputError(
             f"the mask has shape {missing.shape}, the rows {shape}: give one mask for all rows or one for each"
         ) from None
 
@@ -90,15 +80,14 @@ def complete(
         The completions, log p(x_observed) and the method used.
 
     Raises:
-        DarnError: if x or the mask does not fit the model.
+        InputError: if x, the mask or the context does not fit the model.
     """
-    x, mask = holes(x, missing)
-    check_width(model, x)
+    x, mask = holes(model, x, missing)
+    context = given_context(model, context, len(x))
     if n < 1 or n_samples < 1 or sweeps < 0:
-        raise DarnError("n and n_samples must be at least 1, and sweeps at least 0")
-    side = None if context is None else np.asarray(context, np.float32)
+        raise InputError("n and n_samples must be at least 1, and sweeps at least 0")
     options: dict[str, Any] = {"n": n, "seed": seed, "n_samples": n_samples, "sweeps": sweeps}
-    found = list(complete_parts(model, [(x, mask, side)], survey(model, [mask]), **options))
+    found = list(complete_parts(model, [(x, mask, context)], survey(model, [mask]), **options))
     drawn, log_p, ess = join([(f.x, f.log_p_observed, f.ess) for f in found])
     return Completions(drawn, log_p, found[0].method, ess)
 
@@ -210,10 +199,10 @@ def conditional(
     Returns:
         The likelihood of each row's missing units, and the method used.
     """
-    filled, mask = holes(x, missing)
-    side = None if context is None else np.asarray(context, np.float32)
+    x, mask = holes(model, given_rows(model, x, bits=True), missing)
+    context = given_context(model, context, len(x))
     options: dict[str, Any] = {"seed": seed, "n_samples": n_samples, "sweeps": sweeps}
-    both = conditional_parts(model, [(filled, mask, side)], survey(model, [mask]), **options)
+    both = conditional_parts(model, [(x, mask, context)], survey(model, [mask]), **options)
     found = [likelihood for _, likelihood in both]
     log_p, ess = join([(f.log_p, f.ess) for f in found])
     return ConditionalLikelihood(log_p, found[0].method, ess)

@@ -32,6 +32,7 @@ MOST_STATES = 1 << 16  # values times codes that are enumerated
 PILOT = 1000  # draws that tell how many more are needed
 ENOUGH = 2  # times as large as the number of rows, the effective sample size should be
 MOST_DRAWS = 200  # for a row
+_OF_CODES = 2**32 - 1  # separates the keys of codes from those of rows
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class Conditional:
             seed: of everything random.
             progress: called with the number of draws done after each program.
         """
-        key, model = jax.random.fold_in(jax.random.key(seed), 1), everywhere(self.model)
+        key, model = jax.random.fold_in(jax.random.key(seed), _OF_CODES), everywhere(self.model)
         draw = lambda numbers, _: _codes(model, key, numbers, self.context)  # noqa: E731
         codes = map_rows(draw, n, self._size, np.zeros((n, 0), np.uint8), numbered=True)
         found = Weighted(*self._drawn(codes, seed, progress=progress))

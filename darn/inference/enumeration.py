@@ -11,8 +11,9 @@ import numpy as np
 from darn.batching import rows_within, stream_rows
 from darn.devices import everywhere
 from darn.errors import DarnError
+from darn.inference.given import given_context, given_rows
 from darn.inference.sampling import as_floats
-from darn.inference.summary import Likelihood, Running, Scores, check_rows, whole
+from darn.inference.summary import Likelihood, Running, Scores, whole
 from darn.model import Stack
 
 MAX_ENUMERATED = 30  # stochastic units: beyond this the sum takes years
@@ -63,7 +64,8 @@ def exact(
     Returns:
         -log p and bound, by row and on average.
     """
-    check_rows(model, x)
+    x = given_rows(model, x, some=True)
+    context = given_context(model, context, len(x))
     found = exact_parts(model, [(x, context, log_density)], len(x), rows_at_once, progress)
     return whole(found, Running("exact"))
 

@@ -10,8 +10,10 @@ from jax import lax
 
 from darn.batching import Numbers, recut, row_keys, row_numbers, rows_within, stream_rows
 from darn.devices import everywhere
+from darn.errors import InputError
+from darn.inference.given import given_context, given_rows
 from darn.inference.sampling import as_floats
-from darn.inference.summary import Likelihood, Running, Scores, check_rows, marks, whole
+from darn.inference.summary import Likelihood, Running, Scores, marks, whole
 from darn.inference.weights import BLOCK, DRAWS, draw, lots_at_once, settle
 from darn.model import Stack
 
@@ -100,7 +102,10 @@ def importance(
     Returns:
         -log p and bound, by row and on average.
     """
-    check_rows(model, x)
+    if not precision > 0 or (n_samples is not None and n_samples < 1) or repeats < 1:
+        raise InputError("the precision must be above 0, n_samples and repeats at least 1")
+    x = given_rows(model, x, some=True)
+    context = given_context(model, context, len(x))
     parts, own = [(x, context, log_density)], 0 if numbers is None else numbers
     if n_samples is None:
         found = settled_parts(model, parts, len(x), precision, among, seed, rows_at_once, own, progress)

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from darn.errors import InputError
 from darn.gradients import LOCAL, Estimator, bernoulli
 from darn.model import Stack
 from darn.random import uniform
 
 ESTIMATORS = (*LOCAL, "reinforce", "disarm")
+LOG_Q = ("sampled", "entropy")
 _DECODER = 2**31 - 1  # separates the decoder's key from all keys that `encode` derives from the same one
 
 
@@ -121,9 +123,16 @@ def make_loss(
         A function `(model, x, context, price, warm=1.0, *, key)`, with `price` and `warm` as in
         `DescriptionLength.priced`. It returns a surrogate whose gradient is the estimate, and the description length.
     """
+    if estimator not in ESTIMATORS or log_q not in LOG_Q or n_samples < 1:
+        raise InputError(
+            f"the estimator is {', '.join(ESTIMATORS)}, log_q is {' or '.join(LOG_Q)}, and n_samples at least 1: there "
+            f"is no estimator {estimator!r} with log_q {log_q!r} and n_samples {n_samples}"
+        )
+    if log_q != "sampled" and estimator not in LOCAL:
+        raise InputError(f"log_q {log_q} needs the estimator {' or '.join(LOCAL)}, not {estimator}")
     if weighted:
         if estimator not in LOCAL or n_samples < 2:
-            raise ValueError(f"weighted needs at least 2 samples and the estimator {' or '.join(LOCAL)}")
+            raise InputError(f"weighted needs at least 2 samples and the estimator {' or '.join(LOCAL)}")
         return _weighted(LOCAL[estimator], n_samples, log_q)
     if estimator in LOCAL:
         bit = LOCAL[estimator]
@@ -155,7 +164,7 @@ def _weighted(bit: Estimator, n_samples: int, log_q: str) -> Loss:
 
     def loss(model, x, context, price, warm=1.0, *, key):
         if model.trains_by_estimate:
-            raise ValueError("weighted needs log p(x, h), but a layer of this model trains on an estimate of it")
+            raise InputError("weighted needs log p(x, h), but a layer of this model trains on an estimate of it")
         coder = eqx.tree_at(lambda m: m.decoder, model, _frozen(model.decoder))
 
         def one(k):
@@ -215,7 +224,7 @@ def _disarm(n_samples: int) -> Loss:
             for k, key_k in enumerate(jax.random.split(key, model.n_layers)):
                 layer = model.encoder[k].layer
                 if not layer.independent:
-                    raise ValueError("DisARM is for factorial encoders")
+                    raise InputError("DisARM is for factorial encoders")
                 k_u, k_1, k_2 = jax.random.split(key_k, 3)
                 a = layer.start(model.below(k, x, h, context))
                 u = uniform(k_u, layer.n)

@@ -1,7 +1,7 @@
 """Exact, independent samples by ancestral sampling; codes and reconstructions."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from darn.batching import Numbers, chunks, join, map_rows, row_keys, rows_within, stream_rows
 from darn.devices import Devices, everywhere, using
 from darn.errors import InputError
+from darn.inference.given import given_code, given_context, given_rows
 from darn.model import Stack
 
 CHUNK = 1000  # rows drawn in one program
@@ -67,8 +68,8 @@ def sample(
     n: int,
     *,
     seed: int = 0,
-    h: tuple[np.ndarray | jax.Array, ...] = (),
-    context: np.ndarray | None = None,
+    h: Sequence = (),
+    context=None,
     log_joint: bool = False,
     packed: bool = False,
     chunk: int | None = None,
@@ -90,6 +91,8 @@ def sample(
     Returns:
         The rows and their hidden layers.
     """
+    if n < 0:
+        raise InputError(f"the number of rows must be at least 0, not {n}")
     size = n * (model.n_x + sum(model.n_h)) // (8 if packed else 1)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
@@ -97,7 +100,8 @@ def sample(
             f"{n:,} rows of this model take {size >> 30:,} GiB, and this machine has {memory >> 30:,} GiB of memory: "
             "draw fewer, or part by part (`sample_parts`)"
         )
-    given = [(tuple(h), context)] if h or context is not None else None
+    h, context = given_code(model, h, n), given_context(model, context, n)
+    given = [(h, context)] if h or context is not None else None
     with using(devices):
         return join(list(sample_parts(model, n, given, seed=seed, log_joint=log_joint, packed=packed, chunk=chunk)))
 
@@ -176,9 +180,9 @@ def _code(model, x, context, key, numbers, sampled):
 
 def encode(
     model: Stack,
-    x: np.ndarray,
+    x,
     *,
-    context: np.ndarray | None = None,
+    context=None,
     seed: int | None = None,
     chunk: int = CHUNK,
     devices: Devices = None,
@@ -196,6 +200,8 @@ def encode(
     Returns:
         The code of each row, and its reconstruction.
     """
+    x = given_rows(model, x)
+    context = given_context(model, context, len(x))
     with using(devices):
         return join(list(encode_parts(model, [(x, context)], len(x), seed=seed, chunk=chunk)))
 
@@ -239,9 +245,7 @@ def _decode(model, h, context):
     return jax.vmap(lambda h, c: _back(model, as_floats(h), c))(h, context)
 
 
-def decode(
-    model: Stack, h: tuple[np.ndarray, ...], *, context: np.ndarray | None = None, chunk: int = CHUNK
-) -> np.ndarray:
+def decode(model: Stack, h: Sequence, *, context=None, chunk: int = CHUNK) -> np.ndarray:
     """Decodes codes to probabilities of the visible units.
 
     Args:
@@ -253,8 +257,9 @@ def decode(
     Returns:
         (N, n_x), as in `Code.x`.
     """
-    n = len(h[0])
+    n = len(h[0]) if h else 0
+    h, context = given_code(model, h, n, whole=True), given_context(model, context, n)
     if not n:
         return np.zeros((0, model.n_x), np.float32)
     size, model = rows_within(model.row_floats, n, chunk), everywhere(model)
-    return map_rows(lambda h, context: _decode(model, h, context), n, size, tuple(h), context)
+    return map_rows(lambda h, context: _decode(model, h, context), n, size, h, context)

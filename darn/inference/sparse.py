@@ -16,6 +16,7 @@ import numpy as np
 
 from darn.batching import join, row_keys, stream_rows
 from darn.errors import DarnError
+from darn.inference.given import given_context
 from darn.inference.sampling import CHUNK, numbered_parts
 from darn.layers import Linear
 from darn.model import Stack
@@ -122,9 +123,7 @@ def _thresholds(sizes: tuple[int, ...], key, numbers):
     return jax.vmap(one)(row_keys(key, numbers))
 
 
-def sample(
-    model: Stack, n: int, *, seed: int = 0, context: np.ndarray | None = None, chunk: int = CHUNK
-) -> SparseSamples:
+def sample(model: Stack, n: int, *, seed: int = 0, context=None, chunk: int = CHUNK) -> SparseSamples:
     """Draws n rows: those of `sampling.sample` with the same seed, up to rounding.
 
     Args:
@@ -137,10 +136,8 @@ def sample(
     Returns:
         The rows, their hidden layers and the additions counted.
     """
-    side = np.zeros((n, 0), np.float32) if context is None else np.asarray(context, np.float32)
-    if side.shape != (n, model.n_context):
-        raise DarnError(f"the context must have shape {(n, model.n_context)} for this model, not {side.shape}")
-    given = [((), side)]
+    context = given_context(model, context, n)
+    given = None if context is None else [((), context)]
     return join(list(sample_parts(model, n, given, seed=seed, chunk=chunk)))
 
 

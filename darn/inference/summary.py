@@ -9,7 +9,6 @@ import numpy as np
 
 from darn.batching import join
 from darn.errors import DarnError
-from darn.model import Stack
 
 GROUP = 8192  # values summed at once
 
@@ -68,7 +67,7 @@ class Summary:
     nll: float
     bound: float
     rows_ci95: float  # half-width of the interval from the choice of rows
-    nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact
+    nll_ci95: float  # half-width of the interval from the estimator's own noise; 0 if exact, infinite if unknown
     n_samples: int = 0  # of each row; if every row has its own number, their mean
     repeats: int = 0
     ess_mean: float | None = None  # effective sample size of one repeat
@@ -85,7 +84,7 @@ class Summary:
             "method": self.method,
             "rows": self.rows,
             "nll": self.nll,
-            "nll_ci95": self.nll_ci95,
+            "nll_ci95": self.nll_ci95 if math.isfinite(self.nll_ci95) else None,
             "rows_ci95": self.rows_ci95 if math.isfinite(self.rows_ci95) else None,
             "bound": self.bound,
             "n_samples": self.n_samples,
@@ -210,6 +209,8 @@ class Running:
             drawn = *self._range, self._unsettled
             return Summary(*means, half, round(float(self._drawn.mean)), 1, *ess, {}, *drawn, density)
         each = -self._estimates.mean  # (repeats, marks)
+        if self.n_samples == self.repeats == 1:  # one weight says nothing of how much they differ
+            half = math.inf
         if self.repeats > 1:
             from scipy.special import stdtrit  # scipy.stats takes a second to import
 
@@ -242,11 +243,3 @@ def whole(parts: Iterator[Scores], running: Running) -> Likelihood:
     rows = join(found)
     sides = {"row_bound": rows.bound, "ess": rows.ess, "drawn": rows.drawn}
     return Likelihood(**vars(running.summary()), log_p=rows.log_p, **sides)
-
-
-def check_rows(model: Stack, x) -> None:
-    """Refuses rows that are not as wide as the model's, and no rows."""
-    if np.ndim(x) != 2 or np.shape(x)[1] != model.n_x:
-        raise DarnError(f"rows to score must have shape (N, {model.n_x}), like the model's own, not {np.shape(x)}")
-    if not len(x):
-        raise DarnError("there are no rows to score")

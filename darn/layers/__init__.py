@@ -3,9 +3,9 @@
 from darn.layers._base import AbstractBinaryLayer as AbstractBinaryLayer
 from darn.layers._base import Linear as Linear
 from darn.layers._base import bias_field as bias_field
-from darn.layers._base import context_field as context_field
-from darn.layers._base import context_map as context_map
-from darn.layers._base import plus_context as plus_context
+from darn.layers._context import context_field as context_field
+from darn.layers._context import context_map as context_map
+from darn.layers._context import plus_context as plus_context
 from darn.layers._conv import CausalConv as CausalConv
 from darn.layers._eonade import EoNADE as EoNADE
 from darn.layers._factorial import Factorial as Factorial

@@ -1,6 +1,7 @@
 """The layer protocol: everything that training, scoring, sampling, completion, compression and counting need."""
 
 import abc
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from darn.errors import InputError
 from darn.gradients import Estimator, bernoulli
-from darn.nn import COMPILED, AbstractMap, AbstractTurns, Arithmetic, Decide, Dense, Inputs, Work, softplus
+from darn.nn import COMPILED, AbstractTurns, Arithmetic, Decide, Inputs, Work, replaced, softplus
 from darn.random import uniform
 
 
@@ -23,63 +24,14 @@ def bits_log_prob(y: Float[Array, " n"], a: Float[Array, " n"]) -> Float[Array, 
     return jnp.sum(y * a - softplus(a))
 
 
-def context_map(n_c: int, n: int, key: PRNGKeyArray | None) -> Dense | None:
-    """The fully connected U of a layer of n units with n_c context units; None without a context.
-
-    Args:
-        n_c: units of the context.
-        n: units of the layer.
-        key: of the weights.
-    """
-    if not n_c:
-        return None
-    if key is None:
-        raise ValueError("a layer with a context needs a key for its weights")
-    return Dense(n_c, n, bias=False, key=key)
-
-
-def plus_context(a: Array, U: AbstractMap | None, c: Array | None) -> Array:
-    """a + U c, or `a` without a context.
-
-    Args:
-        a: (n,), logits.
-        U: the map from the context; None for none.
-        c: (n_c,), the context; None without one.
-
-    Returns:
-        (n,).
-    """
-    if U is None:
-        return a
-    if c is None:
-        raise ValueError("this layer was built with a context: pass one")
-    add = U(c)
-    if add.shape != a.shape:  # no broadcasting: a map with one output would be added to every unit
-        raise ValueError(f"the context map has {add.shape[0]} outputs for {a.shape[0]} units")
-    return a + add
-
-
-def context_work(U: AbstractMap | None, c: np.ndarray | None) -> Work:
-    """The work of computing U c."""
-    return Work() if U is None or c is None else U.work(c)
-
-
-def context_field() -> Any:
-    """A field whose weights read the context: the last axis of its arrays runs over the context's units."""
-    return eqx.field(metadata={"role": "context"})
-
-
 def bias_field() -> Any:
     """A field that holds a bias for every unit."""
     return eqx.field(metadata={"role": "bias"})
 
 
-def context_matrix(b: Array, U: AbstractMap | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """b and U of b + U c, with U's own bias added to b."""
-    if U is None:
-        return np.asarray(b), None
-    W, more = U.matrix()
-    return np.asarray(b) if more is None else np.asarray(b) + more, W
+def _bias_name(layer: eqx.Module) -> str | None:
+    """The layer's own `bias_field`, if it has one."""
+    return next((f.name for f in dataclasses.fields(layer) if f.metadata.get("role") == "bias"), None)
 
 
 class Linear(NamedTuple):
@@ -356,10 +308,13 @@ class AbstractBinaryLayer(eqx.Module):
         Returns:
             The new layer.
         """
-        return eqx.tree_at(lambda layer: layer.b, self, self.b + by)  # type: ignore[attr-defined]
+        name = _bias_name(self)
+        return self if name is None else replaced(self, **{name: getattr(self, name) + by})
 
     def with_bias(self, mean: Float[Array, " n"]) -> "AbstractBinaryLayer":
         """The same layer, its units' biases set so that it starts from the given mean activities.
+
+        A layer without a `bias_field` stays as it is.
 
         Args:
             mean: (n,), above 0 and below 1.
@@ -367,8 +322,9 @@ class AbstractBinaryLayer(eqx.Module):
         Returns:
             The new layer.
         """
-        a = jnp.log(mean) - jnp.log1p(-mean)
-        return eqx.tree_at(lambda layer: layer.b, self, jnp.asarray(a, jnp.float32))  # type: ignore[attr-defined]
+        name = _bias_name(self)
+        a = jnp.asarray(jnp.log(mean) - jnp.log1p(-mean), jnp.float32)
+        return self if name is None else replaced(self, **{name: a})
 
     # ---------------------------------------------------------------- building, compressing, counting
 

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from darn.layers._base import bias_field, bits_log_prob, context_field, context_map
+from darn.layers._base import bias_field, bits_log_prob
+from darn.layers._context import context_field, context_map
 from darn.layers._orders import AbstractReorderable
 from darn.nn import (
     COMPILED,

@@ -9,16 +9,8 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import bernoulli
-from darn.layers._base import (
-    AbstractBinaryLayer,
-    Linear,
-    bias_field,
-    context_field,
-    context_map,
-    context_matrix,
-    context_work,
-    plus_context,
-)
+from darn.layers._base import AbstractBinaryLayer, Linear, bias_field
+from darn.layers._context import context_field, context_map, context_matrix, context_work, plus_context
 from darn.nn import COMPILED, AbstractMap, register, rounded, softplus
 from darn.random import uniform
 

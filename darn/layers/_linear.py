@@ -6,16 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.layers._base import (
-    AbstractBinaryLayer,
-    Linear,
-    bias_field,
-    context_field,
-    context_map,
-    context_matrix,
-    context_work,
-    plus_context,
-)
+from darn.layers._base import AbstractBinaryLayer, Linear, bias_field
+from darn.layers._context import context_field, context_map, context_matrix, context_work, plus_context
 from darn.nn import COMPILED, AbstractCausalMap, AbstractMap, CausalDense, Work, register, rounded
 from darn.random import uniform
 

@@ -7,7 +7,8 @@ from jax import lax
 from jax.nn import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from darn.layers._base import AbstractBinaryLayer, bias_field, context_field, context_map, plus_context
+from darn.layers._base import AbstractBinaryLayer, bias_field
+from darn.layers._context import context_field, context_map, plus_context
 from darn.nn import AbstractMap, register, softplus
 
 

@@ -8,14 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from darn.layers._base import (
-    AbstractBinaryLayer,
-    bias_field,
-    context_field,
-    context_map,
-    context_work,
-    plus_context,
-)
+from darn.layers._base import AbstractBinaryLayer, bias_field
+from darn.layers._context import context_field, context_map, context_work, plus_context
 from darn.nn import ACTIVATIONS, AbstractMap, Net, Work, dropout, register, rounded, tuning_field
 
 UNITS = 16  # on a CPU: a backward pass computes as many units again at a time

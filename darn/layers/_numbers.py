@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from darn.errors import DarnError
-from darn.layers._base import AbstractBinaryLayer, context_field, context_map, plus_context
+from darn.layers._base import AbstractBinaryLayer
+from darn.layers._context import context_field, context_map, plus_context
 from darn.nn import COMPILED, AbstractMap, CausalDense, register, rounded
 from darn.nn._fixed_point import NOT_FINITE
 

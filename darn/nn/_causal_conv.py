@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from darn.errors import InputError
 from darn.nn._base import replaced
 from darn.nn._fixed_point import Arithmetic
 from darn.nn._registry import register
@@ -51,7 +52,7 @@ class CausalConvolution(eqx.Module):
         if left and kernel[0] != 1:
             raise ValueError(f"a window that ends at its cell must have one row, not {kernel[0]}")
         if not left and kernel[1] % 2 == 0:
-            raise ValueError(f"the width of the kernel must be odd, not {kernel[1]}")
+            raise InputError(f"the width of the kernel must be odd, not {kernel[1]}")
         self.left, self.dilation, self.integers = left, dilation, None
         self.W = jax.random.normal(key, (*kernel, channels, filters)) / (kernel[0] * kernel[1] * channels) ** 0.5
 

@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from darn.errors import InputError
 from darn.nn._base import AbstractCausalMap
 from darn.nn._local import Grid, local_product, shear, tile_within, unshear
 from darn.nn._registry import register, tuning_field
@@ -37,7 +38,7 @@ class CausalLocal(AbstractCausalMap):
 
     def __init__(self, grid: Grid, kernel: int, *, period: int = 1, tile: int = 14, block: int = 8):
         if kernel % 2 == 0:
-            raise ValueError(f"the kernel of a causal window must be odd, not {kernel}")
+            raise InputError(f"the kernel of a causal window must be odd, not {kernel}")
         rows, columns, channels = grid
         self.grid, self.n, self.tile, self.block = grid, rows * columns * channels, tile, block
         P, Q = min(period, rows), min(period, columns)

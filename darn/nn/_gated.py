@@ -22,9 +22,14 @@ class GridWindow(NamedTuple):
 
 
 def dropout(x: Array, rate: float, key: PRNGKeyArray) -> Array:
-    """x with random entries set to 0 and the others scaled to keep the mean; the rate is rounded to 1/256."""
+    """x with random entries set to 0 and the others scaled to keep the mean.
+
+    The rate is rounded to a multiple of 1/256, below 1.
+    """
     # One random byte per entry is enough, and four times cheaper than a word.
-    keep = 256 - round(256 * rate)
+    keep = max(256 - round(256 * rate), 1)
+    if keep == 256:  # a byte cannot be compared with it
+        return x
     words = jax.random.bits(key, (-(-x.size // 4),), jnp.uint32)
     kept = lax.bitcast_convert_type(words, jnp.uint8).reshape(-1)[: x.size].reshape(x.shape) < keep
     return jnp.where(kept, x * (256 / keep), 0)

@@ -155,8 +155,8 @@ class Local(AbstractMap):
         if channels == 1:
             return LocalTranspose(self, bias=bias, key=key)
         like, key = jax.random.split(key)
-        period, _, kernel, _, C, filters = self.W.shape
-        grid = (*self.grid[:2], C * channels)
+        *phases, kernel, _, C, filters = self.W.shape
+        grid, period = (*self.grid[:2], C * channels), max(phases)  # the shorter one is that of a short side
         return LocalTranspose(
             Local(grid, kernel, filters, stride=self.stride, period=period, bias=False, key=like), bias=bias, key=key
         )

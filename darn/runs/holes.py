@@ -33,6 +33,7 @@ from darn.data import (
 from darn.errors import DarnError
 from darn.files import open_output
 from darn.inference import completion
+from darn.inference.given import check_width
 from darn.model import Stack
 from darn.runs import synthetic
 from darn.runs.run import Run
@@ -74,7 +75,7 @@ class HoleSource:
         def masks() -> Iterator[np.ndarray]:
             nonlocal missing
             for part in self.read():
-                completion.check_width(model, part.x)
+                check_width(model, part.x)
                 mask = part.mask[: 1 if self.alike else None]
                 missing += int(mask.sum())
                 yield mask[part.holed[: len(mask)]]
@@ -84,14 +85,14 @@ class HoleSource:
         found = completion.survey(model, masks())
         return (found.times(self.rows), missing * self.rows) if self.alike else (found, missing)
 
-    def given(self, seen: Callable[[Holes], object] = lambda part: None) -> Iterator[tuple]:
+    def given(self, model: Stack, seen: Callable[[Holes], object] = lambda part: None) -> Iterator[tuple]:
         """The rows with holes as `completion.complete_parts` takes them; `seen` is told of every part."""
         for part in self.read():
             seen(part)
             holed = part.holed
             if holed.any():
                 side = None if part.context is None else np.asarray(part.context[holed], np.float32)
-                yield *completion.holes(part.x[holed], part.mask[holed]), side
+                yield *completion.holes(model, part.x[holed], part.mask[holed]), side
 
 
 def completed(
@@ -114,7 +115,7 @@ def completed(
     waiting: deque[Holes] = deque()
     held: list[Any] = []
     ready = 0
-    holed = source.given(waiting.append)
+    holed = source.given(run.model, waiting.append)
     if scored:
         found = completion.conditional_parts(run.model, holed, known, n=n, **options)
         drawn = ((f.x, f.ess, scores.log_p) for f, scores in found)

@@ -14,10 +14,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from darn.devices import ROWS, WHOLE, placed
-from darn.shuffle import MANY
 from darn.training._hyper import Hyper
+from darn.training._order import Order
 from darn.training._rows import DeviceRows, relative
-from darn.training._step import Program, TrainState, order_at, order_of
+from darn.training._step import Program, TrainState
 
 CHUNK = 32 << 20  # bytes of rows that are read at once; about three times as much is in memory
 
@@ -136,29 +136,6 @@ class StreamFeed:
     def close(self) -> None:
         """Forgets what was read ahead."""
         self._ahead.close()
-
-
-class Order:
-    """The orders in which epochs take n rows, as `order_of`: the whole of one at a time, or no more than is asked for.
-
-    Args:
-        seed: of the orders.
-        n: the number of rows.
-    """
-
-    def __init__(self, seed: int, n: int):
-        self._seed, self._n = seed, n
-        self._whole = jax.jit(order_of, static_argnums=2)
-        self._part = jax.jit(order_at, static_argnums=3)
-        self._epoch, self._held = -1, np.zeros(0, np.int32)
-
-    def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """The rows that an epoch takes at these places."""
-        if self._n > MANY:
-            return np.asarray(self._part(self._seed, epoch, places.astype(np.uint32), self._n))
-        if epoch != self._epoch:
-            self._epoch, self._held = epoch, np.asarray(self._whole(self._seed, epoch, self._n))
-        return self._held[places]
 
 
 def _divided(part: Callable[[int], Any], mesh: Mesh, mean: float | None) -> DeviceRows:

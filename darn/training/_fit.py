@@ -116,6 +116,13 @@ def fit(
     with using(devices, shard_weights=shard_weights):
         mesh, sharded = training_mesh(), weights_are_sharded()
     check_same({"options": astuple(config), "training rows": train.identity, "validation rows": valid.identity})
+    if started is None:
+        rows = on_devices(train, mesh), on_devices(valid, mesh)
+        if mesh is not None:  # machines may differ in the last bit of a random start
+            model = jax.tree.map(lambda w: jax.device_put(agreed_array(np.asarray(w))), model)
+        loop = Loop([model], [config], *rows, dynamic=dynamic, mesh=mesh, shard_weights=sharded)
+    else:
+        loop = started
     if folder is not None:
         folder = Path(folder)
         first(partial(_make_folder, folder))
@@ -125,13 +132,6 @@ def fit(
         if journal is not None:
             first(partial(journal.add, row))
 
-    if started is None:
-        rows = on_devices(train, mesh), on_devices(valid, mesh)
-        if mesh is not None:  # machines may differ in the last bit of a random start
-            model = jax.tree.map(lambda w: jax.device_put(agreed_array(np.asarray(w))), model)
-        loop = Loop([model], [config], *rows, dynamic=dynamic, mesh=mesh, shard_weights=sharded)
-    else:
-        loop = started
     loop.on_validation = on_validation
 
     def save_best() -> None:

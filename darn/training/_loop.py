@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from darn.config import Training
+from darn.config import Training, check_values
 from darn.data import PackedRows
 from darn.devices import WHOLE, agreed, first, gathered, on_one, placed, whole
-from darn.errors import DarnError
+from darn.errors import DarnError, InputError
 from darn.model import Stack
 from darn.training._checkpoint import load_checkpoint, save_checkpoint
 from darn.training._feed import MemoryFeed, StreamFeed, ValidStream
@@ -48,6 +48,21 @@ def ctrl_c() -> Iterator[threading.Event]:
         yield pressed
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _check(model: Stack, configs: Sequence[Training], train: Any, valid: Any) -> None:
+    """Refuses options that cannot be, and rows that are not the model's."""
+    for config in configs:
+        check_values(config)
+        if config.sparsity and not model.n_layers:
+            raise InputError("a sparsity target is for stochastic hidden units, but this model has none: leave it out")
+    for rows, name in ((train, "training"), (valid, "validation")):
+        found = rows.n, 0 if rows.context is None else rows.context.shape[1]
+        if found != (model.n_x, model.n_context):
+            raise InputError(
+                f"the {name} rows have {found[0]} columns and a context of {found[1]}, but the model has {model.n_x} "
+                f"and {model.n_context}"
+            )
 
 
 def _feed(
@@ -98,6 +113,7 @@ class Loop:
             on_validation: called with a model's index in `models` and its new metrics.
             on_stop: called once for every model, when it has stopped or the run has ended.
         """
+        _check(models[0], configs, train, valid)
         self.configs = configs
         self.on_validation, self.on_stop = on_validation, on_stop
         self.config, self.mesh = configs[0], mesh

@@ -18,6 +18,7 @@ import numpy as np
 from darn.errors import DarnError
 from darn.model import Conditional, Stack
 
+ADVICE = "change that, or allow as many programs as there are sizes"
 NEVER = -1e4  # exp underflows to 0 well before this in float32, and float16 can still represent it
 
 
@@ -67,16 +68,20 @@ def _places(small: Stack, padded: Stack) -> Iterator[tuple[Any, float]]:
         roles = [_roles(part, path) for path, _ in arrays]
         layer = type(part.layer).__name__
         if before != after and part.net is None and not any("context" in r for r in roles):
-            raise DarnError(f"{layer} cannot be padded: it has a context, but marks no field with context_field()")
+            raise DarnError(
+                f"{layer} cannot be padded: it has a context, but marks no field with context_field(); {ADVICE}"
+            )
         if is_hidden and part.layer.n != padded_part.layer.n and not any("bias" in r for r in roles):
-            raise DarnError(f"{layer} cannot be padded: it marks no field with bias_field()")
+            raise DarnError(f"{layer} cannot be padded: it marks no field with bias_field(); {ADVICE}")
         for (path, w), role in zip(arrays, roles):
             index = [np.arange(n) for n in w.shape]  # in the leading corner: units are added at the end
             reads = "context" in role if part.net is None else _first_map(path)
             if before != after and reads and len(w.shape) > 1:
                 if w.shape[-1] != sum(before):
                     where = jax.tree_util.keystr(path)
-                    raise DarnError(f"{layer} cannot be padded: the last axis of {where} does not run over its context")
+                    raise DarnError(
+                        f"{layer} cannot be padded: the last axis of {where} does not run over its context; {ADVICE}"
+                    )
                 index[-1] = columns
             yield np.ix_(*index), NEVER if is_hidden and "bias" in role else 0
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, Int
 
 from darn.batching import row_keys
 from darn.config import Training
@@ -21,10 +21,10 @@ from darn.errors import DarnError
 from darn.inference.objective import DescriptionLength, make_loss
 from darn.model import Stack
 from darn.nn import causal_maps
-from darn.random import permutation, permuted
 from darn.training._hyper import Hyper, Terms, shared
 from darn.training._metrics import metrics_of
 from darn.training._optim import BY_WEIGHT, make_optimizer, make_schedule
+from darn.training._order import order_of
 from darn.training._rows import Batch, DeviceRows, mean_of_rows
 from darn.training._share import Share, divided
 from darn.training.weight_noise import WeightNoise
@@ -77,20 +77,6 @@ def split_model(model: Stack) -> tuple[Any, Any, Any]:
     params, rest = eqx.partition(model, eqx.is_inexact_array)
     fixed, static = eqx.partition(rest, lambda leaf: isinstance(leaf, jax.Array | np.ndarray))
     return params, fixed, static
-
-
-def order_of(seed: Int[Array, ""] | int, epoch: Int[Array, ""] | int, n: int) -> Int[Array, " n"]:
-    """The order in which an epoch takes n rows."""
-    return permutation(_order_key(seed, epoch), n)
-
-
-def order_at(seed: int, epoch: int, places: UInt32[Array, " N"], n: int) -> Int[Array, " N"]:
-    """`order_of(seed, epoch, n)[places]` for more than `MANY` rows, without the whole order."""
-    return permuted(_order_key(seed, epoch), places, n)
-
-
-def _order_key(seed: Int[Array, ""] | int, epoch: Int[Array, ""] | int) -> PRNGKeyArray:
-    return jax.random.fold_in(jax.random.split(jax.random.key(seed), 3)[0], epoch)
 
 
 @jax.jit
@@ -151,8 +137,6 @@ class Program:
         self.loss = make_loss(
             config.estimator, n_samples=config.n_samples, log_q=config.log_q, weighted=config.weighted
         )
-        if config.decay_on not in ("all", "encoder", "decoder"):
-            raise ValueError(f"decay_on is all, encoder or decoder, not {config.decay_on!r}")
         make_optimizer(config.optimizer, 1.0)  # an unknown name is refused here
         noise = config.noise
         self.noise = None if noise == "none" else WeightNoise(model, n_train, noise, config.noise_on)
