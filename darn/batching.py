@@ -36,12 +36,13 @@ def row_numbers(start: int, count: int, numbers: Numbers = 0) -> np.ndarray:
     return (found.astype(np.int64) % KEYS).astype(np.uint32)
 
 
-def rows_within(row_floats: int, n: int, most: int, floats: int = FLOATS) -> int:
+def rows_within(row_floats: int, n: int, most: int, floats: int = FLOATS, *, digits: int = 2) -> int:
     """How many of n rows to process at once: at most `most`, and as many as fit into `floats`; at least one.
 
-    The number of rows is rounded up, to 2^k or 3 * 2^k, so that programs have few sizes and are found in the cache.
+    The number of rows is rounded up to so many binary digits, 2^k or 3 * 2^k for two of them, so that programs have few
+    sizes and are found in the cache.
     """
-    step = 1 << max((n - 1).bit_length() - 2, 0)
+    step = 1 << max((n - 1).bit_length() - digits, 0)
     return max(min(most, -(-n // step) * step, floats // row_floats), 1)
 
 

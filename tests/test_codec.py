@@ -22,7 +22,8 @@ from darn import codec, zoo
 from darn.codec import _blocks, _choice, _container
 from darn.codec._ans import FREQUENCY, LENGTH, Ans, Empty
 from darn.codec._bytes import MalformedError
-from darn.codec._stack import BATCH, Evaluator, StackCodec
+from darn.codec._evaluate import BATCH, Evaluator
+from darn.codec._stack import StackCodec
 from darn.codec._twin import alone, dtype_of
 from darn.config import Architecture
 from darn.errors import DarnError

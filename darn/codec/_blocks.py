@@ -52,17 +52,19 @@ def encode(
         beside, cost = writing.finish(ans)
         lengths.p[0] += cost
     done, size, first = 0, int(ans.size > 0) if codec.takes_bits else MOST_ROWS, 0
+    states = codec.first_states(x)
     while done < len(x):
         size = min(size, len(x) - done, MOST_ROWS)
         here = slice(done, done + max(size, 1))
         rows, there = x[here], None if mask is None else mask[here]
+        state = None if states is None else states.take(done, len(rows))
         kept = ans.copy() if size else ans
         try:
             if not size:
-                found, need = codec.push(ans, rows, there, bits_back=False)[0], 0
+                found, need = codec.push(ans, rows, there, bits_back=False, state=state)[0], 0
                 first += 1
             else:
-                found, need = codec.push(ans, rows, there)
+                found, need = codec.push(ans, rows, there, state=state)
         except Empty:
             ans, size = kept, size // 2
             continue

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darn.codec._choice import in_bits
-from darn.codec._stack import Evaluator
+from darn.codec._evaluate import Evaluator
 from darn.inference.sampling import encode
 from darn.model import Stack
 

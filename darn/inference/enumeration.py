@@ -82,7 +82,7 @@ def exact_parts(
     codes = 2 ** min(n, int(math.log2(pairs)) // 2 + 1)  # about as many codes as rows
     # More rows at once are no faster, and a program's shape is the same for any larger number of rows.
     most = rows_at_once or (1 << (10 if jax.default_backend() == "cpu" else 14))
-    size = rows_within(codes * model.row_floats, rows, most, floats)
+    size = rows_within(codes * model.row_floats, rows, most, floats, digits=3)  # rows may cost much: little padding
     model = everywhere(model)
 
     def table(x, context):
