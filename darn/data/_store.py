@@ -17,9 +17,12 @@ from darn.errors import DarnError
 
 def data_dir() -> Path:
     """The folder in the environment variable DARN_DATA, by default `darn` in the user's cache."""
-    if named := os.environ.get("DARN_DATA"):
-        return Path(named).expanduser()
-    return platformdirs.user_cache_path("darn", appauthor=False)
+    try:
+        if named := os.environ.get("DARN_DATA"):
+            return Path(named).expanduser()
+        return platformdirs.user_cache_path("darn", appauthor=False)
+    except RuntimeError as e:
+        raise DarnError("there is no home folder for data: set DARN_DATA to the full path of a folder") from e
 
 
 def set_path(name: str) -> Path:
