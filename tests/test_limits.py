@@ -16,7 +16,7 @@ from darn.cli import main
 from darn.codec import _blocks, _container
 from darn.codec._bytes import MalformedError, Reader, varint
 from darn.codec._container import End, Head, block_bytes
-from darn.data import _limits, _notes, _parquet, _text_table, unit_mask
+from darn.data import _limits, _notes, _parquet, _sniff, _text_table, unit_mask
 from darn.data._pack import MAX_MANIFEST
 from darn.data._tiles import cut
 from darn.errors import LONGEST, DarnError, FormatError
@@ -306,6 +306,15 @@ def test_forged_arrays_and_tables(name, tmp_path):
 def test_messages_are_one_line_and_bounded():
     assert str(DarnError("a\x1b[2J\nb\u202e")) == "a\\x1b[2J\\nb\\u202e"
     assert len(str(FormatError("x" * 10_000))) == LONGEST
+
+
+@pytest.mark.parametrize("cell", [",", "日,", "😀,"])
+def test_a_line_of_many_cells_fits_into_memory(cell, tmp_path, monkeypatch):
+    text = cell * ((1 << 17) // len(cell))
+    (tmp_path / "a.csv").write_text(text)
+    monkeypatch.setattr(_sniff, "MAX_FIELDS", 1000)
+    taken = peak_of(lambda: data.open_rows(tmp_path / "a.csv"))
+    assert taken / len(text) * _limits.MAX_LINE < 1.5 * 2**30
 
 
 def test_a_line_without_an_end_is_not_held_in_memory(tmp_path, monkeypatch):

@@ -116,6 +116,13 @@ def test_names_and_describe(tmp_path, monkeypatch):
         data.data_dir()
 
 
+def test_a_pipe_in_place_of_a_set_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("DARN_DATA", str(tmp_path))
+    os.mkfifo(tmp_path / "dna.npz")
+    with pytest.raises(DarnError, match="is a device or a pipe"):
+        data.load("dna")
+
+
 # ---- the downloader, with a folder for the network
 
 
