@@ -29,17 +29,17 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
 
     if jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
         return Path(jax.config.jax_compilation_cache_dir)  # pyright: ignore[reportAttributeAccessIssue]
-    given = folder or os.environ.get("DARN_CACHE") or _default()
+    given = folder or os.environ.get("DARN_CACHE")
     if str(given) == "off":
         return None
-    folder = Path(given).expanduser() / _machine()
     try:
+        folder = (Path(given).expanduser() if given else _default()) / _machine()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_private(folder):
             return None
         tempfile.TemporaryFile(dir=folder).close()
         shrink(folder, LIMIT)
-    except OSError:  # a read-only home, a full disk
+    except (OSError, RuntimeError):  # a read-only home or none, a full disk
         return None
     # JAX says so if an entry cannot be read (cut short by a full disk) or written; then the program is compiled.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache", append=False)

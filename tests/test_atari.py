@@ -126,8 +126,16 @@ def test_missing_and_damaged_recordings(folder):
     with pytest.raises(DarnError, match="darn data atari --game pong"):
         data.load("atari/pong")
     stored()
-    path, _ = _atari.paths("pong")
-    whole = path.read_bytes()
+    path, beside = _atari.paths("pong")
+    whole, episodes = path.read_bytes(), beside.read_bytes()
+    for bad in (b"PK\3\4no frames", episodes[: len(episodes) // 2]):
+        beside.write_bytes(bad)
+        with pytest.raises(DarnError, match="damaged"):
+            data.load("atari/pong")
+    np.savez(beside, episode=np.ones(60))
+    with pytest.raises(DarnError, match="does not say of which game"):
+        data.load("atari/pong")
+    beside.write_bytes(episodes)
     for bad in (whole[: len(whole) // 2], b"no frames", lzma.compress(b"no frames")):
         path.write_bytes(bad)
         with pytest.raises(DarnError, match="damaged"):

@@ -35,6 +35,10 @@ def compiled(tmp_path, **env):
     return found
 
 
+def test_without_a_home_there_is_no_cache(tmp_path):
+    assert compiled(tmp_path, DARN_CACHE="~nobody-of-this-name/x")["folder"] == "None"
+
+
 def entries(folder):
     return sorted(p for p in folder.rglob("*-cache") if p.is_file())
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from darn import cli
 from darn.cli._main import CommandLine
+from darn.files import atomic
 
 BITS = (np.random.default_rng(0).random((40, 6)) < 0.5).astype(int)
 QUICK = ("--tiny", "--quiet")
@@ -669,6 +670,42 @@ def test_closed_pipe_and_full_device():
         p = subprocess.run([sys.executable, "-m", "darn", "recipes"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert p.returncode == 2
     assert p.stderr == "darn: the output: No space left on device\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_leaves_nothing(number, tmp_path, capsys, monkeypatch):
+    def ended(line, args):
+        with atomic(tmp_path / "out.npy"):
+            os.kill(os.getpid(), number)
+
+    assert signal.getsignal(number) is signal.SIG_DFL
+    monkeypatch.setattr(cli._main, "_run", ended)
+    assert refused(capsys, "recipes", status=130) == "darn: interrupted\n"
+    assert [*tmp_path.iterdir()] == []
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_closed_streams():
+    """A file that is opened must not take the place of a stream, and get what libraries print there."""
+    code = """
+import os, sys
+os.closerange(0, 3)
+sys.stdin = sys.stdout = sys.stderr = None  # as Python sets them if they are closed from the start
+from darn.cli import main
+status = main(["recipes"])
+os._exit(10 * (os.open(os.devnull, os.O_RDONLY) > 2) + status)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 12
+
+
+def test_an_output_without_all_characters():
+    env = os.environ | {"PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    code = (
+        "import sys; from darn.cli import main, _main; _main._run = lambda *_: print('±'); sys.exit(main(['models']))"
+    )
+    p = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert p.returncode == 2
+    assert p.stderr == "darn: the output is in ascii, which has no '\\xb1': set PYTHONUTF8=1, or write to a file\n"
 
 
 def test_ctrl_c_and_resume(tmp_path, capsys):

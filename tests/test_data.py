@@ -1,8 +1,10 @@
 """Laws of darn.data on the user's files: rows come out as they went in, bad input is refused."""
 
 import hashlib
+import io
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -232,6 +234,16 @@ def bent_npz(d):
     return path
 
 
+def twice_npz(d):
+    """Two arrays of one name, of which readers would take different ones."""
+    with zipfile.ZipFile(d / "a.npz", "w") as z:
+        for name, value in (("rows.npy", BITS), ("rows", 1 - BITS)):
+            content = io.BytesIO()
+            np.save(content, value)
+            z.writestr(name, content.getvalue())
+    return d / "a.npz"
+
+
 def padded(d):
     return save_npz(d / "a.npz", rows=np.full((40, 2), 255, np.uint8), n=11)
 
@@ -260,6 +272,7 @@ REFUSED_FILES = {
     "no npz": (raw("a.npz", b"PK\3\4hello there"), ["a.npz", "damaged"]),
     "cut npz": (cut_npz, ["damaged"]),
     "bent npz": (bent_npz, ["damaged"]),
+    "one name twice": (twice_npz, ["two arrays 'rows'"]),
     "bits beyond n": (padded, ["beyond its 11 columns"]),
     "wrong n": (
         lambda d: save_npz(d / "a.npz", rows=np.zeros((40, 5), np.uint8), n=11),

@@ -16,16 +16,17 @@ from darn.cli import main
 from darn.codec import _blocks, _container
 from darn.codec._bytes import MalformedError, Reader, varint
 from darn.codec._container import End, Head, block_bytes
-from darn.data import _limits, _notes, _parquet, _text_table, unit_mask
+from darn.data import _limits, _notes, _parquet, _sniff, _text_table, unit_mask
+from darn.data._pack import MAX_MANIFEST
 from darn.data._tiles import cut
 from darn.errors import LONGEST, DarnError, FormatError
 from darn.jsonable import MAX_DEPTH, FieldError, decode, parse
-from darn.model_file import load_model
+from darn.model_file import MAX_INFO, load_model
 from darn.model_file import read_info as model_file_info
 from darn.paper import rbm
-from darn.runs.info import read_info
+from darn.runs.info import MAX_JSON, read_info
 from darn.runs.recipe import Recipe
-from darn.training._checkpoint import load_checkpoint
+from darn.training._checkpoint import MAX_HOST, load_checkpoint
 
 
 def peak_of(f) -> int:
@@ -238,6 +239,15 @@ INFOS = [
 ]
 
 
+@pytest.mark.parametrize("value", ["[],", "{},", '{"":0},'])
+def test_json_of_many_small_values_fits_into_memory(value, tmp_path):
+    """What the smallest values take for each byte of text, at the largest size that any file may have."""
+    text = f'{{"sha256": "", "set": [{value * ((1 << 17) // len(value))}0]}}'
+    (tmp_path / "manifest.json").write_text(text)
+    limits = MAX_MANIFEST, MAX_JSON, MAX_INFO, _container.MAX_NOTES, MAX_HOST
+    assert peak_of(lambda: data.load(tmp_path)) / len(text) * max(limits) < 1.5 * 2**30
+
+
 @pytest.mark.parametrize("info", INFOS)
 def test_forged_infos(info):
     with pytest.raises(DarnError) as e:
@@ -296,6 +306,15 @@ def test_forged_arrays_and_tables(name, tmp_path):
 def test_messages_are_one_line_and_bounded():
     assert str(DarnError("a\x1b[2J\nb\u202e")) == "a\\x1b[2J\\nb\\u202e"
     assert len(str(FormatError("x" * 10_000))) == LONGEST
+
+
+@pytest.mark.parametrize("cell", [",", "日,", "😀,"])
+def test_a_line_of_many_cells_fits_into_memory(cell, tmp_path, monkeypatch):
+    text = cell * ((1 << 17) // len(cell))
+    (tmp_path / "a.csv").write_text(text)
+    monkeypatch.setattr(_sniff, "MAX_FIELDS", 1000)
+    taken = peak_of(lambda: data.open_rows(tmp_path / "a.csv"))
+    assert taken / len(text) * _limits.MAX_LINE < 1.5 * 2**30
 
 
 def test_a_line_without_an_end_is_not_held_in_memory(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Packed sets: the rows of any file, in a folder, trained on and read as if they were in memory."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -203,9 +202,7 @@ def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path, small):
 def forged(folder, **fields):
     """Writes a manifest with other fields and the checksum that belongs to them."""
     path = folder / "manifest.json"
-    about = json.loads(path.read_text())["set"] | fields
-    digest = hashlib.sha256(json.dumps(about, indent=1).encode()).hexdigest()
-    path.write_text(json.dumps({"sha256": digest, "set": about}))
+    path.write_text(_pack.signed(json.loads(path.read_text())["set"] | fields))
 
 
 def flipped(path, at=5):

@@ -15,6 +15,7 @@ from test_data import BITS, MODES, RNG, refused, splits
 from darn import data
 from darn.data import _download, _store
 from darn.data._upstream import KNOWN, File
+from darn.errors import DarnError
 from darn.files import _retrieve, retrieve
 
 HERE = os.environ.get("DARN_DATA")
@@ -110,6 +111,16 @@ def test_names_and_describe(tmp_path, monkeypatch):
     monkeypatch.delenv("DARN_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data.data_dir() == tmp_path / "cache" / "darn"
+    monkeypatch.setenv("DARN_DATA", "~nobody-of-this-name/sets")
+    with pytest.raises(DarnError, match="set DARN_DATA to the full path"):
+        data.data_dir()
+
+
+def test_a_pipe_in_place_of_a_set_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("DARN_DATA", str(tmp_path))
+    os.mkfifo(tmp_path / "dna.npz")
+    with pytest.raises(DarnError, match="is a device or a pipe"):
+        data.load("dna")
 
 
 # ---- the downloader, with a folder for the network

@@ -139,6 +139,24 @@ def test_utf_16_is_refused_by_name(code, tmp_path):
             read(path)
 
 
+def test_the_name_of_a_parquet_file_is_no_pattern(tmp_path):
+    import polars as pl
+
+    for name, cell in (("a.parquet", "other"), ("[a].parquet", "own")):
+        pl.DataFrame({"x": [cell]}).write_parquet(tmp_path / name)
+    path = tmp_path / "[a].parquet"
+    for tables in ([data.read_table(path)], data.open_table_parts(path, "it").read()):
+        assert [t.cells.tolist() for t in tables] == [[["own"]]]
+
+
+def test_nul_characters_are_refused_wherever_they_are(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n" + b"1,x\n" * 2000 + b"1,y\0z\n")
+    for read in (data.read_table, data.load, lambda p: data.open_source(str(p), None, None)):
+        with pytest.raises(DarnError, match="line 2002 has a NUL character"):
+            read(path)
+
+
 def test_long_cells_come_back(tmp_path):
     """Longer than the csv module's own limit."""
     path = tmp_path / "a.csv"

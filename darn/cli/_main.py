@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from darn.cli import _codec, _complete, _eval, _plan, _query, _report, _sample, _synthetic, _tables, _together, _train
 from darn.cli._base import Commands
+from darn.cli._process import drop_output, open_streams, terminated
 from darn.cli._words import reworded
 from darn.errors import DarnError, printable
 
@@ -93,8 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 done, 2 the input is at fault, 3 another process has ended, 130 interrupted.
     """
+    open_streams()
     try:
-        status = _main(argv)
+        with terminated():
+            status = _main(argv)
     except Exception:
         if _together.member is None:
             raise
@@ -122,9 +125,13 @@ def _main(argv: Sequence[str] | None) -> int:
     except _together.Lost as e:
         return _fail(str(e), _together.LOST)
     except BrokenPipeError:  # the reader of the output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
+    except UnicodeEncodeError as e:
+        found = e.object[e.start]
+        return _fail(f"the output is in {e.encoding}, which has no {found!r}: set PYTHONUTF8=1, or write to a file")
     except OSError as e:
+        drop_output()
         return _fail(f"{e.filename or 'the output'}: {e.strerror or e}")
     except Exception as e:
         if isinstance(e, MemoryError) or "RESOURCE_EXHAUSTED" in str(e):

@@ -96,8 +96,11 @@ def _stored(f: IO[bytes], size: int, what: str) -> dict[str, Stored]:
         members = archive.infolist()
         check_unpacked(sum(m.file_size for m in members), size, what)
         for m in members:
+            name = m.filename.removesuffix(".npy")
+            if name in found:
+                raise ValueError(f"it has two arrays {name!r}")
             with archive.open(m) as array:
-                found[m.filename.removesuffix(".npy")] = Stored(*_header(array, m.file_size), m.filename)
+                found[name] = Stored(*_header(array, m.file_size), m.filename)
     return found
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from darn.data._arrays import BROKEN, open_arrays
 from darn.data._raw import SPLITS
 from darn.data._rows import Rows, Splits
 from darn.data._store import data_dir
 from darn.errors import DarnError
+from darn.files import open_input, read_bytes
 
 GAMES = ("freeway", "pong", "space_invaders", "riverraid", "seaquest")  # the paper's
 SHAPE = (209, 159)
@@ -84,22 +86,23 @@ def load(name: str, *, memory: int | None = None) -> Splits:
     game, by_episode = parse(name)
     path, beside = paths(game)
     try:
-        with open(path, "rb") as f:
+        with open_input(path) as f:
             sha256 = hashlib.file_digest(f, "sha256").hexdigest()
-        with np.load(beside) as f:
-            episode = f["episode"]
-    except FileNotFoundError:
+        episode = open_arrays(read_bytes(beside), str(beside)).get("episode")
+    except DarnError as e:
+        if not isinstance(e.__cause__, FileNotFoundError):
+            raise
         how = f"record them with `darn data atari --game {game}`"
         raise DarnError(f"there are no frames of {game} in {path.parent}: {how}") from None
-    except (OSError, ValueError, KeyError) as e:
-        raise DarnError(f"{path} cannot be read ({e}): delete it and record {game} again") from None
+    if episode is None or episode.ndim != 1 or episode.dtype.kind not in "iu":
+        raise DarnError(f"{beside} does not say of which game each frame is: delete it and record {game} again")
     order = order_of(episode, by_episode)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if memory is None else memory
     mapped = len(episode) * BYTES > memory // 2
     parts = {s: _room(len(i), mapped) for s, i in order.items()}
     try:
         _deal(path, order, parts, len(episode))
-    except (OSError, ValueError, EOFError, lzma.LZMAError):
+    except (*BROKEN, lzma.LZMAError):
         raise DarnError(f"{path} is damaged or not a recording: delete it and record {game} again") from None
     if not all(len(p) for p in parts.values()):
         raise DarnError(f"{path} has {len(episode)} frames, too few for train, valid and test: record more")

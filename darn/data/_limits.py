@@ -8,7 +8,7 @@ MAX_UNPACKED = 256 << 20  # bytes, and for larger files
 MAX_RATIO = 100  # times their own size
 MAX_CELLS = 1 << 24  # of a Parquet table, and for larger files
 CELLS_PER_BYTE = 16  # a bit packed and compressed
-MAX_LINE = 1 << 25  # characters of a line of a text table
+MAX_LINE = 1 << 24  # characters of a line of a text table
 MAX_FIELDS = 1 << 18  # cells of a row of a text table
 MAX_NAME = 1000  # characters of a column's name, which every unit of the column repeats
 

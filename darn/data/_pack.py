@@ -28,7 +28,7 @@ from darn.jsonable import FieldError, decode, parse, shown
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "darn-pack", 1
-MAX_MANIFEST = 64 << 20  # bytes of JSON
+MAX_MANIFEST = 32 << 20  # bytes of JSON
 MAX_RECORD = 1 << 25  # bytes of a row
 PART = 32 << 20  # bytes of a part, about: what is in memory while its checksum is compared
 MOST_ROWS = 2**31 - 1  # of a set: row numbers are of 32 bits
@@ -106,12 +106,22 @@ class Manifest:
 
     def to_text(self) -> str:
         """The content of `manifest.json`."""
-        body = json.dumps(asdict(self), indent=1)
-        return json.dumps({"sha256": _digest(body), "set": json.loads(body)}, indent=1) + "\n"
+        text = signed(asdict(self))
+        if len(text) > MAX_MANIFEST:
+            raise DarnError(
+                f"the set's {MANIFEST} would have more than {MAX_MANIFEST:,} bytes: pack fewer files at once"
+            )
+        return text
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def signed(about: Any) -> str:
+    """The JSON of a set, with the checksum of the whole text as it is before that is put in."""
+    text = json.dumps({"sha256": "", "set": about}, indent=1) + "\n"
+    return text.replace('""', f'"{_digest(text.encode())}"', 1)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def part_name(i: int) -> str:
@@ -146,7 +156,8 @@ class Pack:
             found = parse(text, "it", MAX_MANIFEST)
             if not isinstance(found, dict) or set(found) != {"sha256", "set"}:
                 raise FormatError("it does not describe a packed set")
-            if found["sha256"] != _digest(json.dumps(found["set"], indent=1)):
+            said = f'"{found["sha256"]}"'.encode()
+            if found["sha256"] != _digest(text.replace(said, b'""', 1)):
                 raise FormatError("it does not match its checksum")
             self.about = decode(Manifest, found["set"], "it")
             self.schema = self.about.schema
@@ -154,7 +165,7 @@ class Pack:
                 raise FormatError("its table has other columns")
         except (FormatError, FieldError, ValueError) as e:
             raise DarnError(f"{self.what}/{MANIFEST} is damaged ({e}): pack the set again.") from e
-        self.sha256 = hashlib.sha256(text).hexdigest()
+        self.sha256 = _digest(text)
         counts = np.array([part.rows for part in self.about.parts], np.int64)
         self.ends = np.cumsum(counts)
         self._checked = False
@@ -199,7 +210,7 @@ class Pack:
                 data = f.read()
             except OSError as e:
                 raise DarnError(f"{self.path / part_name(i)} cannot be read: {e.strerror}.") from e
-        if hashlib.sha256(data).hexdigest() != self.about.parts[i].sha256:
+        if _digest(data) != self.about.parts[i].sha256:
             raise DarnError(f"{self.path / part_name(i)} does not match its checksum: pack the set again.")
         return np.frombuffer(data, self.about.record)
 

@@ -13,13 +13,17 @@ from darn.data import _arrays, _download
 from darn.data._raw import Part, Raw
 from darn.data._upstream import KNOWN, Known
 from darn.errors import DarnError
+from darn.files import read_bytes
 
 
 def data_dir() -> Path:
     """The folder in the environment variable DARN_DATA, by default `darn` in the user's cache."""
-    if named := os.environ.get("DARN_DATA"):
-        return Path(named).expanduser()
-    return platformdirs.user_cache_path("darn", appauthor=False)
+    try:
+        if named := os.environ.get("DARN_DATA"):
+            return Path(named).expanduser()
+        return platformdirs.user_cache_path("darn", appauthor=False)
+    except RuntimeError as e:
+        raise DarnError("there is no home folder for data: set DARN_DATA to the full path of a folder") from e
 
 
 def set_path(name: str) -> Path:
@@ -30,16 +34,16 @@ def read_known(name: str, *, download: bool = True) -> tuple[dict[str, np.ndarra
     """The arrays of a published set as stored, and the sha256 of their file."""
     known, path = KNOWN[name], set_path(name)
     try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+        data = read_bytes(path)
+    except DarnError as e:
+        if not isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
+            raise
         if not download:
             raise DarnError(
                 f"{name} is not at {path}: allow the download, or set DARN_DATA to a folder that has it."
             ) from None
         _download.download(name, known, path)
-        data = path.read_bytes()
-    except OSError as e:
-        raise DarnError(f"{path} cannot be read: {e.strerror}.") from None
+        data = read_bytes(path)
     sha256 = hashlib.sha256(data).hexdigest()
     try:
         arrays = _arrays.open_arrays(data, str(path))

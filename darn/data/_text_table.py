@@ -287,6 +287,8 @@ def _bounded(file: TextIO, what: str) -> Iterator[str]:
         line = file.readline(MAX_LINE + 1)
         if len(line) > MAX_LINE:
             raise DarnError(f"{what}: line {number} has more than {MAX_LINE:,} characters: correct the line ends.")
+        if "\0" in line:
+            raise DarnError(f"{what}: line {number} has a NUL character, which no text has: take it out.")
         if not line:
             return
         yield line

@@ -2,6 +2,7 @@
 
 from darn.files._lock import is_unused as is_unused
 from darn.files._lock import locked as locked
+from darn.files._lock import locked_file as locked_file
 from darn.files._read import open_input as open_input
 from darn.files._read import read_bytes as read_bytes
 from darn.files._read import read_record as read_record

@@ -1,4 +1,4 @@
-"""Folders that one process at a time writes to."""
+"""Folders and files that one process at a time writes to."""
 
 import contextlib
 import fcntl
@@ -46,44 +46,68 @@ def locked(folder: str | Path, written: Sequence[str]) -> Iterator[None]:
         DarnError: Another process holds the folder, or it cannot be written to.
     """
     folder = Path(folder)
-    handle = _acquire(folder)
-    try:
+    with _held(folder / LOCK, folder):
         for path in folder.iterdir():
             if is_left_over(path, written):
                 path.unlink(missing_ok=True)
             elif path.is_symlink() and path.is_dir():
                 raise DarnError(f"{path} is a link to another folder, and might lead anywhere: move that one there")
         yield
+
+
+@contextlib.contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """As `locked`, for one file among others; the lock is a file beside it, until the block succeeds.
+
+    Args:
+        path: What the block is going to write.
+
+    Raises:
+        DarnError: Another process holds the file, or it cannot be written.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with _held(lock, path):
+        for other in path.parent.iterdir():
+            if is_left_over(other, [path.name]):
+                other.unlink(missing_ok=True)
+        yield
+        lock.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _held(lock: Path, what: Path) -> Iterator[None]:
+    """Keeps other processes from a lock file, which is created if necessary, until the block ends."""
+    handle = _acquire(lock, what)
+    try:
+        yield
     finally:
         os.close(handle)  # which releases the lock
 
 
-def _acquire(folder: Path) -> int:
+def _acquire(lock: Path, what: Path) -> int:
     while True:
-        handle = _open(folder)
+        handle = _open(lock, what)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            raise DarnError(
-                f"another process is writing to {folder}: wait until it ends, or choose another folder"
-            ) from None
+            raise DarnError(f"another process is writing to {what}: wait until it ends, or write elsewhere") from None
         except OSError as e:
             os.close(handle)
-            raise DarnError(cannot_write(folder, e)) from e
-        # The last holder may have removed the folder between opening the file and locking it: then try again.
+            raise DarnError(cannot_write(what, e)) from e
+        # The last holder may have removed the file between its being opened and locked: then try again.
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(folder / LOCK)):
+            if os.path.samestat(os.fstat(handle), os.stat(lock)):
                 return handle
         os.close(handle)
 
 
-def _open(folder: Path) -> int:
+def _open(lock: Path, what: Path) -> int:
     while True:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except FileNotFoundError:  # removed meanwhile
             continue
         except OSError as e:
-            raise DarnError(cannot_write(folder, e)) from e
+            raise DarnError(cannot_write(what, e)) from e

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from darn.errors import DarnError
 
+LONGEST_NAME = 255  # bytes, in most file systems
 RUN_FILES = ("model.safetensors", "checkpoint.safetensors", "recipe.json", "metrics.jsonl")  # of a run folder
 
 
@@ -53,7 +54,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The suffix is kept, since some writers choose their format by it.
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=_prefix(path.name), suffix=path.suffix, dir=path.parent)
         os.close(handle)
         temporary = Path(name)
         yield temporary
@@ -73,10 +74,17 @@ def atomic(path: str | Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def _prefix(name: str) -> str:
+    """What the temporary names for a file begin with: its own name, as far as there is room for ten more bytes."""
+    path = Path(name)
+    room = max(LONGEST_NAME - 10 - len(os.fsencode(path.suffix)), 0)
+    return f".{os.fsencode(path.stem)[:room].decode(errors='ignore')}-"
+
+
 def is_left_over(path: Path, names: Sequence[str]) -> bool:
     """Whether the file is what an interrupted `atomic` write of one of these names has left behind."""
-    stems = ((re.escape(Path(n).stem), re.escape(Path(n).suffix)) for n in names)
-    return any(re.fullmatch(rf"\.{stem}-[a-z0-9_]{{8}}{suffix}", path.name) for stem, suffix in stems)
+    ends = ((re.escape(_prefix(n)), re.escape(Path(n).suffix)) for n in names)
+    return any(re.fullmatch(f"{start}[a-z0-9_]{{8}}{end}", path.name) for start, end in ends)
 
 
 @contextlib.contextmanager

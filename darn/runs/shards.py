@@ -5,7 +5,6 @@ says what they are shards of. A shard gets its name once it is complete: what ha
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from darn.errors import DarnError
-from darn.files import cannot_write, read_bytes
+from darn.files import cannot_write, locked_file, read_bytes
 from darn.jsonable import parse
 
 MOST = 99_999  # shards of a job
@@ -91,21 +90,10 @@ def claimed(shard: Shard, out: str | Path, job: dict[str, Any]) -> Iterator[bool
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _check_job(shard.manifest(out), job | {"shards": shard.of})
-        lock = path.with_name(f".{path.name}.lock")
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as e:
         raise DarnError(cannot_write(path, e)) from e
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DarnError(f"another process is writing {path}: wait until it ends") from None
-        for left in path.parent.glob(f".{path.stem}-????????{path.suffix}"):
-            left.unlink(missing_ok=True)  # of a process that was killed
+    with locked_file(path):
         yield not path.exists()
-        lock.unlink(missing_ok=True)
-    finally:
-        os.close(handle)  # which releases the lock
 
 
 def _check_job(path: Path, job: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from darn import data
 from darn.data import _pack_rows, _pack_write
+from darn.data._pack import signed
 from fuzz.drive import SilentChange
 from fuzz.mutate import Rng, damaged, nasty
 
@@ -86,5 +87,4 @@ def harm(rng: Rng, folder: Path, kind: str) -> None:
         else:
             part.write_bytes(damaged(rng, part.read_bytes()))
             about["parts"][parts.index(part)]["sha256"] = hashlib.sha256(part.read_bytes()).hexdigest()
-        digest = hashlib.sha256(json.dumps(about, indent=1).encode()).hexdigest()
-        manifest.write_text(json.dumps({"sha256": digest, "set": about}))
+        manifest.write_text(signed(about))
