@@ -195,7 +195,8 @@ def open_rows(
         if schema is None:
             no_columns(str(path_or_name), columns)
         own = None if columns is None else columns.names
-        return pack_source(path_or_name, n, split, PackOptions(binarize, seed, labels is not None, classes, schema, own))
+        how = PackOptions(binarize, seed, labels is not None, classes, schema, own)
+        return pack_source(path_or_name, n, split, how)
     known = labels is None or bool(classes)
     raw = _in_parts(path_or_name, labels, split, columns, binarize, scored=scored) if known else None
     if raw is None:
