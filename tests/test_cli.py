@@ -310,6 +310,10 @@ def bare(run, folder):
     return folder / "bare.safetensors"
 
 
+def test_commands_that_read_a_table_take_its_delimiter():
+    assert all("--delimiter" in options for options in OPTIONS.values() if "--unseen" in options)
+
+
 @pytest.mark.parametrize("case", BAD_USE)
 def test_bad_use_is_refused(case, run, tmp_path, capsys):
     make, parts = BAD_USE[case]

@@ -166,6 +166,8 @@ def test_complete_what_is_hidden(run, tmp_path, capsys):
     ("argv", "said"),
     [
         ([], "nothing is missing"),
+        (["digits"], "nothing is missing"),
+        (["."], "nothing is missing"),
         (["--hide", "z"], "there is no column 'z'"),
         (["--hide", "lower", "-n", "0"], "-n must be at least 1"),
         (["no.csv"], "cannot be read"),

@@ -253,7 +253,9 @@ def test_refusals_leave_nothing(run, tmp_path, capsys):
     for source, why in (("grey.npy", "0 and 1"), ("wide.npy", "12 columns"), ("grey.png", "black and white")):
         assert why in refused(capsys, "compress", run, tmp_path / source, out)
     assert "neither a file" in refused(capsys, "compress", run, tmp_path / "none.csv", out)
-    assert "RUN IN OUT" in refused(capsys, "compress", run, tmp_path / "x.npy")
+    assert "RUN IN OUT, or --train IN OUT" in refused(capsys, "compress", run, tmp_path / "x.npy")
+    for argv in (["inspect", tmp_path / "x.npy"], ["decompress", tmp_path / "x.npy", tmp_path / "y.npy"]):
+        assert "x.npy: this is not a compressed" in refused(capsys, *argv)
     assert not out.exists()
     ok(capsys, "compress", run, tmp_path / "x.npy", out)
     assert "does not contain its model" in refused(capsys, "decompress", out, tmp_path / "y.npy")

@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import re
 import threading
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tqdm import tqdm
 
 from darn import DARN
 from darn.cli import main
@@ -212,3 +215,14 @@ def test_the_estimator_searches_in_silence(capsys, tmp_path):
     for wrong in (-1, "long", None):
         with pytest.raises(InputError, match="search"):
             DARN(search=wrong).fit(X)
+
+
+def test_the_bar_says_the_best_bound_and_ends_full(monkeypatch, capsys):
+    shown = lambda **how: tqdm(**how | {"disable": False, "dynamic_ncols": False, "ncols": 80, "mininterval": 0})  # noqa: E731
+    monkeypatch.setattr(search, "tqdm", shown)
+    loop = SimpleNamespace(epoch=3, config=SimpleNamespace(epochs=9), records=[SimpleNamespace(bound=4.096)])
+    with search._Bar(6, True) as bar:
+        bar.update(0, loop)
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert "100%" in last
+    assert re.search(r"\[\d\d:\d\d, 4\.10 nats so far\]", last)

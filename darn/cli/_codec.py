@@ -122,7 +122,7 @@ def decompress(args) -> None:
     from darn.runs.run import load
 
     with _open(source) as f:
-        members = codec.read_members(f)
+        members = _members(f, source)
         head = members[0].open(f)
         columns = schema = None
         if model:
@@ -178,9 +178,9 @@ def inspect(args) -> None:
     from darn.data import read_notes
 
     with _open(args.file) as f:
-        found = codec.inspect(f, verify=args.verify)
+        members = _members(f, args.file)
         f.seek(0)
-        members = codec.read_members(f)
+        found = codec.inspect(f, verify=args.verify)
         notes, fingerprint = [], ""
         for member in members:
             head = member.open(f)
@@ -202,7 +202,7 @@ def _paths(args, name: str, with_model: bool | None) -> list[str]:
     paths = args.paths
     wanted = {True: (3,), False: (2,), None: (2, 3)}[with_model]
     if len(paths) not in wanted:
-        usage = "IN OUT" if with_model is False else "RUN IN OUT"
+        usage = "IN OUT" if with_model is False else "RUN IN OUT" + ", or --train IN OUT" * (with_model is True)
         raise DarnError(f"give the paths {usage}, not {len(paths)} of them; `darn {name} --help` shows how")
     return paths
 
@@ -222,6 +222,15 @@ def _open(path: str):
         held.seek(0)
         return held
     return open_input(path)
+
+
+def _members(f, path: str):
+    from darn import codec
+
+    try:
+        return codec.read_members(f)
+    except DarnError as e:
+        raise DarnError(f"{path}: {e}") from e
 
 
 def _say_beside(args, target: str, facts, *lines: str) -> None:
@@ -259,7 +268,7 @@ def _lines(name: str, found):
     yield f"  ideal      {facts['model_asks_nats_a_row']:10.3f} nats: the model's own length for the codes chosen"
     for part, value in facts["nats_a_row_by_layer"].items():
         yield f"    {part.replace('_', ' '):12} {value:10.3f}"
-    first = f"; {found.first} rows were coded without bits back" if found.q else ""
+    first = f"; {counted(found.first)} coded without bits back" if found.q else ""
     yield f"  overhead   {facts['overhead_bytes']:10.1f} bytes, of which {facts['head_bytes']} are the header{first}"
     if found.model:
         yield f"  model      {found.model:10,} bytes inside"
@@ -273,6 +282,7 @@ def register(add: Commands) -> None:
         "  darn compress runs/mushrooms my.npy my.drn\n  darn compress runs/pages scans/ scans.drn\n"
         "  darn compress --train my.csv my.drn\n  cat my.npy | darn compress runs/mushrooms - - > my.drn",
     )
+    p.usage = "darn compress [options] RUN IN OUT\n       darn compress --train [options] IN OUT"
     p.add_argument("paths", nargs="+", metavar="RUN IN OUT", help="model, rows or images, output file; - for a pipe")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
     add_delimiter(p)
@@ -288,6 +298,7 @@ def register(add: Commands) -> None:
         "  darn decompress runs/mushrooms my.drn my.npy\n  darn decompress runs/pages scans.drn scans/\n"
         "  darn decompress my.drn my.csv         (a file with its model inside)",
     )
+    p.usage = "darn decompress [options] [RUN] IN OUT"
     p.add_argument(
         "paths", nargs="+", metavar="[RUN] IN OUT", help="model (unless it is inside the file), file, output"
     )

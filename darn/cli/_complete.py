@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 from darn.cli._base import (
@@ -42,7 +43,7 @@ def models(args) -> None:
 
 
 def complete(args) -> None:
-    from darn.data import PICTURES, check_output, open_words
+    from darn.data import PICTURES, check_output, names, open_words
 
     check_output(args.out, (*PICTURES, "parquet"), args.data, args.model)
     check_output(args.cells, ("csv",), args.data, args.model)
@@ -55,7 +56,7 @@ def complete(args) -> None:
     if args.given and (args.most_probable or args.hide):
         other = "--most-probable" if args.most_probable else "--hide"
         raise DarnError(f"{other} is without conditions: leave out {other} or --given")
-    if args.hide is None and args.data is None:
+    if args.hide is None and (args.data in (None, *names()) or Path(args.data).is_dir()):
         raise DarnError("nothing is missing: give a file with missing values, or hide a part of rows with --hide lower")
     use_device(args)
     from tqdm import tqdm

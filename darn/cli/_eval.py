@@ -39,7 +39,7 @@ def evaluate(args) -> None:
     if rbm.is_rbm(args.model):
         return _evaluate_rbm(args, stored)
     run = load(args.model)
-    rows = run.open(args.data, args.split, unseen=args.unseen).every(args.every)
+    rows = run.open(args.data, args.split, delimiter=args.delimiter, unseen=args.unseen).every(args.every)
     own = args.data in (None, run.recipe.data.source)
     split = args.split or ("test" if args.data is None or args.data in data.names() else None)
     method = likelihood.method_for(run.model) if args.method == "auto" else args.method
@@ -218,6 +218,7 @@ def register(add: Commands) -> None:
     p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
     p.add_argument("data", nargs="?", help="rows to score (default: the test rows of the model's own data)")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
+    add_delimiter(p)
     add_unseen(p)
     add_precision(p, repeats=10)
     p.add_argument(

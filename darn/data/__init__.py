@@ -6,6 +6,7 @@ from darn.data._atari import GAMES as GAMES
 from darn.data._batch import Batch as Batch
 from darn.data._columns import Columns as Columns
 from darn.data._columns import listed as listed
+from darn.data._columns import own_places as own_places
 from darn.data._conditions import Question as Question
 from darn.data._conditions import both as both
 from darn.data._conditions import check_possible as check_possible

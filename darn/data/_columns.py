@@ -41,6 +41,7 @@ class Columns:
             "nearest", the known text that is most like it.
         seed: of the division into splits, so that densities are estimated from the training rows; None uses all rows.
         schema: a model's schema, so that new rows are encoded as its training rows were.
+        names: of the columns of a model without a schema, so that new rows have them in the same order.
     """
 
     categorical: str | Sequence[str] | None = None
@@ -51,6 +52,7 @@ class Columns:
     unseen: str = "error"
     seed: int | None = None
     schema: Schema | None = None
+    names: Sequence[str] | None = None
 
     def __bool__(self) -> bool:
         return self.takes_words or self.delimiter is not None
@@ -90,6 +92,8 @@ def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -
     if not len(part.X):
         raise DarnError(f"{what} has no rows below its header: give at least one.")
     X, _ = matrix(part.X, what, names)
+    if (own := own_places(names, columns.names, what)) is not None:
+        X, names = X[:, own], tuple(columns.names or ())
     return Raw(what, {WHOLE: replace(part, X=X)}, columns=names, source=_source(path, text.layout))
 
 
@@ -104,18 +108,24 @@ def column_parts(path: Path, what: str, labels, columns: Columns, *, scored: boo
         return _word_parts(path, what, labels, columns, scored)
     text = open_text_parts(path, what, columns.delimiter)
     label = None if labels is None else column_index(labels, text.head.names, text.head.width, what)
-    rows, width = text.count(), text.head.width - (label is not None)
+    rows, width, names = text.count(), text.head.width - (label is not None), _without(text.head.names, label)
     read = lambda: _numbered(_text_part(t, label) for t in text.read())  # noqa: E731
-    return RawParts(what, WHOLE, rows, width, read, _without(text.head.names, label)) if rows else None
+    if not rows:
+        return None
+    if (own := own_places(names, columns.names, what)) is None:
+        return RawParts(what, WHOLE, rows, width, read, names)
+    chosen = lambda: (replace(part, X=part.X[:, own]) for part in read())  # noqa: E731
+    return RawParts(what, WHOLE, rows, len(own), chosen, tuple(columns.names or ()))
 
 
 def _word_parts(path: Path, what: str, labels, columns: Columns, scored: bool) -> RawParts | None:
     table = open_table_parts(path, what, columns.delimiter)
     plain = not columns.takes_words and labels is None
+    own = own_places(table.names, columns.names, what) if plain else None
 
     def part_of(part: Table | np.ndarray) -> Part:
         if isinstance(part, np.ndarray):
-            return Part(part)
+            return Part(part if own is None else part[:, own])
         return read_words(part, path, what, labels, columns, scored=True, weighted=not scored).parts[WHOLE]
 
     read = lambda: encoded(table.read(numbers=plain), part_of)  # noqa: E731
@@ -125,6 +135,7 @@ def _word_parts(path: Path, what: str, labels, columns: Columns, scored: bool) -
     if first is None:
         return None
     names = columns.schema.units if columns.schema is not None else table.names if plain else None
+    names = names if own is None else tuple(columns.names or ())
     return RawParts(what, WHOLE, rows, first.X.shape[1], lambda: _numbered(read()), names)
 
 
@@ -144,6 +155,23 @@ def _text_part(text: TextTable, label: int | None) -> Part:
     return Part(X, labels=None if label is None else np.array(found, dtype=object))
 
 
+def own_places(names: Sequence[str] | None, own: Sequence[str] | None, what: str) -> list[int] | None:
+    """Where a model's columns are in a table; None for one that has them in order, or that names none of them.
+
+    Args:
+        names: of the table's columns, if they have names.
+        own: of the model's columns, likewise.
+        what: the table, for messages.
+    """
+    if not names or not own or list(names) == list(own) or not set(own) & set(names) or len(set(own)) < len(own):
+        return None
+    if missing := [name for name in own if name not in names]:
+        said = ", ".join(repr(name[:40]) for name in missing[:5]) + (" and others" if len(missing) > 5 else "")
+        raise DarnError(f"{what} has no column {said}, which the model was trained with: add or rename it.")
+    check_unique(names, what)
+    return [names.index(name) for name in own]
+
+
 def _without(names: tuple[str, ...] | None, label: int | None) -> tuple[str, ...] | None:
     return names if label is None or not names else names[:label] + names[label + 1 :]
 
@@ -160,11 +188,12 @@ def _choose(names: Sequence[str], what: str, labels, columns: Columns) -> _Chose
     check_unique(names, what)
     index = lambda name, option: column_index(name, names, len(names), what, option=option)  # noqa: E731
     label = None if labels is None else index(labels, "labels")
-    # Rows to be scored need not have the weights that training rows had.
-    absent = columns.schema is not None and columns.weights not in names
+    # Rows to be scored need not have the weights and dropped columns that training rows had.
+    trained = columns.schema is not None or columns.names is not None
+    absent = trained and columns.weights not in names
     weigh = None if columns.weights is None or absent else index(columns.weights, "weights")
     dropped = listed(columns.drop, names)
-    if columns.schema is not None:
+    if trained:
         dropped = [n for n in dropped if n in names]
     check_known(dropped, names, what, "drop")
     out = {label, weigh, *(index(n, "drop") for n in dropped)}
@@ -239,6 +268,8 @@ def read_words(
         if weigh is None or (scored and not weighted)
         else _weights(cells[:, weigh], names[weigh], what),
     }
+    if (own := own_places([names[i] for i in kept], columns.names, what)) is not None:
+        kept = [kept[i] for i in own]
     used, names = cells[:, kept], tuple(names[i] for i in kept)
     source = _source(path, table.layout)
     schema = _infer(names, used, what, columns) if columns.schema is None else columns.schema

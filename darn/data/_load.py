@@ -194,7 +194,9 @@ def open_rows(
         schema = None if columns is None else columns.schema
         if schema is None:
             no_columns(str(path_or_name), columns)
-        return pack_source(path_or_name, n, split, PackOptions(binarize, seed, labels is not None, classes, schema))
+        own = None if columns is None else columns.names
+        how = PackOptions(binarize, seed, labels is not None, classes, schema, own)
+        return pack_source(path_or_name, n, split, how)
     known = labels is None or bool(classes)
     raw = _in_parts(path_or_name, labels, split, columns, binarize, scored=scored) if known else None
     if raw is None:
@@ -263,7 +265,7 @@ def _in_parts(path, labels, split, columns: Columns | None, binarize: str | None
     if suffix in _arrays.SUFFIXES and not (columns and columns.schema is None):
         return _arrays.array_parts(path, what, split, labels, alone=binarize is None)
     if suffix in _table.SUFFIXES and split is None:
-        return column_parts(path, what, labels, columns or Columns(), scored=scored)
+        return column_parts(path, what, labels, Columns() if columns is None else columns, scored=scored)
     return None
 
 
@@ -349,7 +351,7 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
     if split not in (None, *SPLITS) and suffix not in _arrays.SUFFIXES:
         raise DarnError(f"{what} has no split {split!r}: choose train, valid or test, or leave it out.")
     if suffix in _table.SUFFIXES:
-        raw = read_columns(path, data, what, labels, columns or Columns())
+        raw = read_columns(path, data, what, labels, Columns() if columns is None else columns)
     elif suffix in _arrays.SUFFIXES:
         no_columns(what, columns)
         raw = _arrays.read_arrays(path, data, what, split)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from darn.data._binarize import draw, draws
+from darn.data._columns import own_places
 from darn.data._labels import class_numbers
 from darn.data._pack import STEP, Pack
 from darn.data._raw import WHOLE, Places, own_split, shares
@@ -154,6 +155,7 @@ class PackOptions:
     labelled: bool = False  # whether the label is context
     classes: tuple[str, ...] | None = None  # those of a model
     schema: Schema | None = None  # of a model
+    names: Sequence[str] | None = None  # of the columns of a model without a schema
 
 
 def open_pack(path, options: PackOptions) -> tuple[Pack, Prepare]:
@@ -167,7 +169,8 @@ def open_pack(path, options: PackOptions) -> tuple[Pack, Prepare]:
         )
     if options.labelled and about.classes is None:
         raise DarnError(f"{pack.what} was packed without labels: leave labels out, or pack it again with them.")
-    if options.schema is not None and pack.schema is not None and options.schema != pack.schema:
+    other = options.schema is not None and pack.schema is not None and options.schema != pack.schema
+    if other or (pack.schema is None and own_places(about.columns, options.names, pack.what) is not None):
         raise DarnError(
             f"{pack.what} was packed with other columns than the model was trained on: pack it again as the model "
             "reads it."

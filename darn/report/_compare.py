@@ -7,7 +7,6 @@ import numpy as np
 from darn.errors import DarnError
 from darn.files import atomic
 from darn.report._document import Cell, Document, Tile
-from darn.report._images import Card
 from darn.report._recipe import About
 from darn.report._view import View, n_weights
 
@@ -154,6 +153,7 @@ def _samples(d: Document, every, names) -> None:
     for s, name in zip(every, names):
         view = View(s.run)
         x = draws(s).x[: 10 if view.image else 8]
-        pictures = [view.draw(v, f"sample {i + 1} of {name}") for i, v in enumerate(x)]
-        runs.append({"name": name, "view": view, "pictures": pictures, "cards": [Card([p], "") for p in pictures]})
+        numbers = range(1, len(x) + 1)
+        found = view.versions([("", x, f"sample of {name}:")], [str(i) for i in numbers], [""] * len(x))
+        runs.append({"name": name, "view": view, "found": found})
     d.section("samples", "Samples", "galleries", runs=runs)

@@ -20,13 +20,22 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A row of a table: its name, and its cells, each with whether it is another than in the first line of its card."""
+
+    name: str
+    cells: list[tuple[str, bool]]
+
+
+@dataclass(frozen=True)
 class Card:
-    """Pictures with a caption; `keys` are numbers that the page sorts cards by."""
+    """Pictures, or lines of a table, with a caption; `keys` are numbers that the page sorts cards by."""
 
     pictures: list[Picture]
     caption: str
     kind: str = ""
     keys: dict[str, float] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
 
 
 def _png(image) -> str:

@@ -21,19 +21,30 @@ def samples_section(d: Document, s, view: View, train, drawn) -> None:
     held = np.round(s.x[:COMPARED]).astype(np.uint8)  # bits, for a distance to compare with
     where, distance = nearest(train, np.concatenate([x, held]))
     near = train.take(where[: view.many]).unpack()
+    cards = _beside(s, view, x[: view.many], near, where, distance)
+    distances = _distances(d, s, distance[: len(x)], distance[len(x) :])
+    d.section("samples", "Samples", view=view, cards=cards, distances=distances, means=_means(d, s, view, drawn))
+
+
+def _beside(s, view: View, x, near, where, distance) -> list[Card]:
+    """A card for each sample and its nearest training row."""
+    labels = ["" if s.context is None else view.label(s.context[i % len(s.context)]) for i in range(len(x))]
+    if view.head:
+        apart = [sum(a != b for a, b in zip(*pair)) for pair in zip(view.cells(x), view.cells(near))]
+        said = [f"{k} of {len(view.head)} columns differ" for k in apart]
+        captions = [", ".join(filter(None, words)) for words in zip(labels, said)]
+        return view.versions([("sample", x, ""), ("nearest", near, "")], labels, captions).cards
     cards = []
-    for i in range(min(view.many, len(x))):
-        label = view.label(None if s.context is None else s.context[i % len(s.context)])
+    for i, label in enumerate(labels):
         apart = f"{distance[i]:g} apart" if view.image else f"{distance[i]:g} of {view.n} columns apart"
         names = view.on(x[i])
         caption = ", ".join(t for t in (label, apart) if t) + (f" · on: {names}" if names else "")
         both = [
             view.draw(x[i], f"sample {i + 1} {label}".strip(), difference(x[i], near[i], view.shape)),
-            view.draw(near[i], f"training row {where[i]}, the nearest to sample {i + 1}, {apart}"),
+            view.draw(near[i], f"training row {where[i] + 1}, the nearest to sample {i + 1}, {apart}"),
         ]
         cards.append(Card(both, caption, "two" if view.image else ""))
-    distances = _distances(d, s, distance[: len(x)], distance[len(x) :])
-    d.section("samples", "Samples", view=view, cards=cards, distances=distances, means=_means(d, s, view, drawn))
+    return cards
 
 
 def _distances(d: Document, s, of_samples, of_rows) -> Chart:
@@ -81,7 +92,7 @@ def _means(d: Document, s, view: View, drawn) -> Chart:
 def _some(s) -> tuple[np.ndarray, list[str]]:
     """(places, names) of a few of the scored rows, far apart."""
     pick = np.linspace(0, len(s.x) - 1, min(ACROSS, len(s.x))).astype(int)
-    return pick, [str(s.index[i]) for i in pick]
+    return pick, [str(s.index[i] + 1) for i in pick]
 
 
 def reconstruction_section(d: Document, s, view: View, code) -> None:
@@ -92,12 +103,11 @@ def reconstruction_section(d: Document, s, view: View, code) -> None:
     context = None if s.context is None else s.context[pick]
     again = sampling.sample(s.run.model, len(pick), seed=3, h=tuple(h[pick] for h in code.h), context=context).x
     wrong = np.abs(np.round(code.x) - np.round(s.x)).sum(axis=1)
-    lines = [
-        ("row", s.x[pick], f"{s.split} row"),
-        ("most probable", code.x[pick], "the most probable reconstruction of row"),
-        ("sampled", again, "a sample given the code of row"),
-    ]
-    captions = [f"row {n}: {wrong[i]:g} of {view.n} columns differ" for i, n in zip(pick, names)]
+    lines = [("row", s.x[pick], f"{s.split} row"), ("sampled", again, "a sample given the code of row")]
+    captions = None
+    if not view.head:  # the most probable bits of a table need not spell values
+        lines.insert(1, ("most probable", code.x[pick], "the most probable reconstruction of row"))
+        captions = [f"row {n}: {wrong[i]:g} of {view.n} columns differ" for i, n in zip(pick, names)]
     d.section(
         "reconstructions",
         "Reconstructions",
@@ -116,14 +126,14 @@ def completion_section(d: Document, s, view: View) -> None:
     pick, names = _some(s)
     x = np.round(s.x[pick]).astype(np.float32)
     context = None if s.context is None else s.context[pick]
-    first = view.shape[0] // 2 * view.shape[1] if view.image else view.n // 2
+    first = view.shape[0] // 2 * view.shape[1] if view.image else view.half
     holes = x.copy()
     holes[:, first:] = np.nan
     try:
         found = np.asarray(complete(s.run.model, holes, n=3, context=context, seed=0).x)  # (rows, 3, n_x)
     except DarnError:  # a kind of layer that cannot be completed
         return
-    lines = [("known", np.where(np.isnan(holes), 0.2, holes), "what is known of row")]
+    lines = [("known", holes, "what is known of row")]
     lines += [(f"completion {k + 1}", found[:, k], f"completion {k + 1} of row") for k in range(found.shape[1])]
     lines.append(("original", x, f"{s.split} row"))
     d.section("completions", "Completions", view=view, found=view.versions(lines, names))

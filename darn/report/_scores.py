@@ -3,7 +3,6 @@
 import numpy as np
 
 from darn.report._document import Cell, Document, Tile
-from darn.report._images import Card
 from darn.report._recipe import About, text_of
 from darn.report._table import has_texts, read_split
 from darn.report._view import LN2, View, histogram
@@ -149,19 +148,21 @@ def rows_section(d: Document, s, view: View) -> None:
     gap = np.asarray(f.row_bound, np.float64) - cost
     order = np.argsort(-cost)
     k = min(16 if view.image else 8, len(order))
-    cards = []
     shown = [*order[:k], *order[-k:], *(np.argsort(-gap)[:k] if deep else [])]
-    for i in dict.fromkeys(int(i) for i in shown):
+    shown = list(dict.fromkeys(int(i) for i in shown))
+    captions = []
+    for i in shown:
         label, names = view.label(None if s.context is None else s.context[i]), view.on(s.x[i])
-        words = [f"row {s.index[i]}", label, f"{cost[i]:.1f} nats", f"bound {f.row_bound[i]:.1f}" if deep else ""]
-        caption = ", ".join(filter(None, words)) + (f" · on: {names}" if names else "")
-        drawn = view.draw(s.x[i], f"{s.split} row {s.index[i]}, {cost[i]:.1f} nats")
-        cards.append(Card([drawn], caption, keys={"cost": float(cost[i]), "gap": float(gap[i])}))
+        words = [f"row {s.index[i] + 1}", label, f"{cost[i]:.1f} nats", f"bound {f.row_bound[i]:.1f}" if deep else ""]
+        captions.append(", ".join(filter(None, words)) + (f" · on: {names}" if names else ""))
+    rows = [f"{s.index[i] + 1}, {cost[i]:.1f} nats" for i in shown]
+    keys = [{"cost": float(cost[i]), "gap": float(gap[i])} for i in shown]
+    cards = view.versions([("", s.x[shown], f"{s.split} row")], rows, captions, keys).cards
 
     def line(i):
         values = [cost[i], cost[i] / LN2]
         values += [f.row_bound[i], s.x_given_h[i], s.h[i].sum()] if deep else []
-        return [Cell(str(s.index[i]), float(s.index[i])), *(Cell(f"{v:.2f}", float(v)) for v in values)]
+        return [Cell(str(s.index[i] + 1), float(s.index[i])), *(Cell(f"{v:.2f}", float(v)) for v in values)]
 
     costs = unit_costs(s.run.model, s.x, s.context)
     d.section(
@@ -196,7 +197,7 @@ def _blame(s, costs, order, total) -> list | None:
         named = [(text_of(n), text_of(cells[n]) or "(missing)", each[i, j]) for j in worst for n in [schema.names[j]]]
         said = [f"{name} = {cell} ({nats:.1f})" for name, cell, nats in named]
         rows.append(
-            [Cell(str(s.index[i]), float(s.index[i])), Cell(f"{total[i]:.2f}", float(total[i])), ", ".join(said)]
+            [Cell(str(s.index[i] + 1), float(s.index[i])), Cell(f"{total[i]:.2f}", float(total[i])), ", ".join(said)]
         )
     return rows
 

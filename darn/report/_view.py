@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from darn.report._images import Card, Picture, ink
+from darn.report._images import Card, Line, Picture, ink
 from darn.report._recipe import About, text_of
 
 LN2 = float(np.log(2))
 SHOWN = 64  # samples beside their neighbours, at most
+COLUMNS = 30  # of a table, at most
 
 
 def counted(n: int, word: str) -> str:
@@ -62,7 +63,7 @@ class Versions:
 
 
 class View:
-    """How a row of this run is drawn: as an image or as a strip of cells, and what its columns are called."""
+    """How a row of this run is drawn: an image, the cells of a table, or a strip of bits; and its columns' names."""
 
     def __init__(self, run):
         self.n = run.model.n_x
@@ -73,17 +74,39 @@ class View:
         self.columns = [text_of(c) for c in columns] if columns and len(columns) == self.n else None
         self.classes = About(run).classes
         self.many = SHOWN if self.n <= 1024 else 24
+        starts = [] if run.schema is None else np.cumsum([0, *run.schema.sizes])[:-1].tolist()
+        modelled = [] if run.schema is None else [(c, i) for c, i in zip(run.schema.columns, starts) if c.size]
+        self.half = modelled[len(modelled) // 2][1] if modelled else self.n // 2  # the first unit of the second half
+        self.more = len(modelled[COLUMNS:])  # columns of a table that are not shown
+        self._table = modelled[:COLUMNS]
+
+    @property
+    def head(self) -> list[str]:
+        """The names of a table's columns that are shown; empty if rows are not those of a table."""
+        return [text_of(c.name) for c, _ in self._table]
 
     def draw(self, values, alt: str, difference: str | None = None) -> Picture:
-        return Picture(ink(values, self.shape), alt, difference=difference)
+        """Values in [0, 1] as a picture; grey where they are not known."""
+        return Picture(ink(np.where(np.isnan(values), 0.2, values), self.shape), alt, difference=difference)
+
+    def cells(self, x) -> list[list[str]]:
+        """Rows of bits as the values of a table's columns: of numbers, the cells they are in."""
+        x = np.asarray(x, np.float32)
+        found = []
+        for c, start in self._table:
+            bits = x[:, start : start + c.size]
+            names = [*map(text_of, c.value_names()), "(missing)"]
+            values = c.from_bits(np.nan_to_num(bits).astype(np.uint8)).tolist()
+            found.append(["?" if gone else names[v] for v, gone in zip(values, np.isnan(bits).any(axis=1))])
+        return [list(row) for row in zip(*found)]
 
     def name(self, j: int) -> str:
         """What a column is called."""
         return self.columns[j] if self.columns else f"column {j + 1}"
 
     def on(self, x, most: int = 12) -> str:
-        """The names of the columns that are on, where columns have names and rows are not images."""
-        if self.image or not self.columns:
+        """The names of the columns that are on, where columns have names and rows are strips of bits."""
+        if self.image or self._table or not self.columns:
             return ""
         names = [c for c, v in zip(self.columns, x) if v >= 0.5]
         return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
@@ -94,11 +117,24 @@ class View:
             return ""
         return text_of(self.classes[int(np.argmax(context))])
 
-    def versions(self, lines, names, captions=None) -> Versions:
+    def versions(self, lines, names, captions=None, keys=None) -> Versions:
         """Several versions of rows: `lines` holds (version, rows, alt text), `names` the rows' names."""
-        drawn = [(what, [self.draw(v, f"{alt} {n}") for v, n in zip(rows, names)]) for what, rows, alt in lines]
         captions = captions or [f"row {n}" for n in names]
-        return Versions(drawn, [Card([p[i] for _, p in drawn], caption) for i, caption in enumerate(captions)])
+        keys = keys or [{} for _ in names]
+        if self._table:
+            cells = [(what, self.cells(rows)) for what, rows, _ in lines]
+            cards = [
+                Card([], caption, keys=keys[i], lines=[_line(what, rows[i], cells[0][1][i]) for what, rows in cells])
+                for i, caption in enumerate(captions)
+            ]
+            return Versions([], cards)
+        drawn = [(what, [self.draw(v, f"{alt} {n}") for v, n in zip(rows, names)]) for what, rows, alt in lines]
+        cards = [Card([p[i] for _, p in drawn], caption, keys=keys[i]) for i, caption in enumerate(captions)]
+        return Versions(drawn, cards)
+
+
+def _line(name: str, cells: list[str], first: list[str]) -> Line:
+    return Line(name, [(cell, cell != other) for cell, other in zip(cells, first)])
 
 
 def histogram(*values, bins: int = 30, integer: bool = False) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -27,6 +27,7 @@ from darn.data import (
     open_table_parts,
     open_visible,
     open_words,
+    own_places,
     read_table,
     square_shape,
 )
@@ -248,8 +249,12 @@ def read(run: Run, path: str, every: int, delimiter: str | None = None, unseen: 
 def _of_table(run: Run, table: Table, path: str, unseen: str) -> Holes:
     gone = is_missing(table.cells)
     if run.schema is None:
-        x = _bits(table.cells, gone, run.model.n_x, path)
-        return Holes(x, gone, table=table, cells=gone)
+        own = own_places(table.names, run.columns, path)
+        if own is None:
+            own = list(range(len(table.names)))
+        mask = gone[:, own]
+        x = _bits(table.cells[:, own], mask, run.model.n_x, path)
+        return Holes(x, mask, table=table, cells=gone & np.isin(np.arange(gone.shape[1]), own))
     schema = run.schema
     found = schema.encode(table.names, table.cells, path, unseen=unseen, holes=True)
     modelled = np.isin(table.names, schema.modelled)  # other columns are copied, with their missing values
@@ -338,8 +343,8 @@ def _filled(run: Run, parts: Iterator[tuple], n: int, seed: int, within) -> Iter
         part = waiting.popleft()
         assert part.table is not None
         assert part.cells is not None
-        if run.schema is not None:
-            own = run.schema.names
+        own = run.columns if run.schema is None else run.schema.names
+        if own and (run.schema is not None or own_places(part.table.names, own, "the table") is not None):
             known = known[:, [own.index(name) if name in own else 0 for name in part.table.names]]
         gone, given = (np.repeat(a, n, axis=0) for a in (part.cells, part.table.cells))
         yield part.table, gone, np.where(gone, known, given)

@@ -167,6 +167,8 @@ class Run:
             unseen: as for `rows`.
         """
         options = self.recipe.data
+        columns = columns_of(self.recipe, self.schema)
+        own = self.columns if self.schema is None else None
         return {
             "n": self.model.n_x,
             "binarize": options.binarize,
@@ -174,7 +176,7 @@ class Run:
             "seed": self.recipe.training.seed,
             "labels": options.labels,
             "classes": self.about.data.classes or None,
-            "columns": dataclasses.replace(columns_of(self.recipe, self.schema), delimiter=delimiter, unseen=unseen),
+            "columns": dataclasses.replace(columns, delimiter=delimiter, unseen=unseen, names=own),
         }
 
 

@@ -237,16 +237,19 @@ class _Bar:
         self.whole = 1 + 1.5 * n / 8 + 3 / 2  # trainings, about
         self.done: dict[int, float] = {}
         self.best = math.inf
-        self.bar = tqdm(desc=f"choosing among {n}", total=1.0, bar_format=form, disable=None if show else True)
+        how = {"bar_format": form, "disable": None if show else True, "dynamic_ncols": True}
+        self.bar = tqdm(desc=f"choosing among {n}", total=1.0, **how)
 
     def __enter__(self) -> "_Bar":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, kind, *_) -> None:
+        if kind is None:
+            self.bar.update(1 - self.bar.n)
         self.bar.close()
 
     def update(self, i: int, loop: "Loop") -> None:
         self.done[i] = loop.epoch / loop.config.epochs
         self.best = min(self.best, loop.records[0].bound)
-        self.bar.set_postfix_str(f", {self.best:.2f} nats so far", refresh=False)
+        self.bar.set_postfix_str(f"{self.best:.2f} nats so far", refresh=False)
         self.bar.update(max(min(sum(self.done.values()) / self.whole, 1) - self.bar.n, 0))
