@@ -53,6 +53,7 @@ def zoned(minutes, zones):
 
 GERMAN = str.maketrans(",.", ".,")
 MOMENTS = [datetime(2020, 1, 1) + timedelta(microseconds=int(v)) for v in OWN.randint(0, 9**6, N)]
+LATER = [datetime(2020, 1, 1) + timedelta(minutes=int(v)) for v in OWN.randint(0, 10**6, N)]
 
 # name: (texts, what the column is to be taken for, "" for what it is)
 COLUMNS = {
@@ -100,6 +101,11 @@ COLUMNS = {
     ),
     "date, time of day": ([f"{v // 60:02}:{v % 60:02}" for v in RNG.randint(0, 1440, N)], ""),
     "date, American": ([f"{m:02}/{d:02}/2014" for m, d in zip(RNG.randint(1, 13, N), RNG.randint(1, 29, N))], "date"),
+    "date, month by name": ([f"{v:%d %b %Y}" for v in LATER], ""),
+    "date, month in full": ([f"{v:%B} {v.day}, {v.year}" for v in LATER], ""),
+    "date, twelve hours": ([f"{v:%m/%d/%y %I:%M %p}" for v in LATER], ""),
+    "date, without leading zeros": ([f"{v.month}/{v.day}/{v.year} {v.hour}:{v:%M}" for v in LATER], ""),
+    "date, digits": ([f"{v:%Y%m%d}" for v in LATER], ""),
     "date, time zone": (zoned(OWN.randint(0, 9**6, N), ["+02:00"]), ""),
     "date, two time zones": (zoned(OWN.randint(0, 9**6, N), ["+0100", "+0100", "+0200"]), ""),
     "date, milliseconds, holes": (

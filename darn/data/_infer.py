@@ -179,6 +179,8 @@ class _Found:
         if digits and not any(re.match(r"[+-]?0\d", w) for w in known):
             if n <= FEW:
                 return "ordered", f"{n} different number{'s' * (n != 1)}"
+            if all(re.fullmatch(r"(19|20)\d{6}", w) for w in known) and (form := date_format(known)):
+                return "date", f"dates as {form.described}"
             whole = all(re.fullmatch(r"-?\d+", w) for w in known)
             if whole and n == self.rows and int(known[-1]) - int(known[0]) == n - 1:
                 return "id", "counts the rows"
