@@ -116,6 +116,12 @@ COLUMNS = {
     "amount, percent": ([f"{v:.1f}%" for v in OWN.normal(0, 30, N)], ""),
     "amount, thousands, holes": (holed([f"{v:,}" for v in OWN.randint(0, 9**6, N)]), ""),
     "amount, dollars": ([f"{'-' * int(v < 0)}${abs(v):,.2f}" for v in OWN.normal(900, 999, N)], ""),
+    "amount, below 0 in parentheses": (
+        [f"{v:,.2f}" if v > 0 else f"({-v:,.2f})" for v in OWN.normal(0, 9999, N)],
+        "",
+    ),
+    "amount, with a plus": ([f"{v:+.2f}%" for v in OWN.normal(0, 30, N)], ""),
+    "amount, plain but with a plus": ([f"{v:+.2f}" for v in OWN.normal(9, 30, N)], ""),
     "amount, euros": ([f"{v:,.2f} \u20ac".translate(GERMAN) for v in OWN.lognormal(7, 2, N)], ""),
     "amount, decimal comma, no thousands": ([f"{v:.2f}".replace(".", ",") for v in OWN.normal(0, 3000, N)], ""),
     "amount, decimal comma": ([f"{v:.2f}".translate(GERMAN) for v in OWN.normal(0, 3, N)], ""),

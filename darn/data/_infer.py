@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from darn.data._amount import Amount, AmountForm, amount, amount_form, decimal_signs
+from darn.data._amount import Amount, AmountForm, amount, amount_form, decimal_signs, signs_of
 from darn.data._column import ONE_HOT, AbstractColumn, Aside, Category, fitting_code
 from darn.data._date import Date, date_format, seconds
 from darn.data._fit_number import fit_number, lattice
@@ -142,7 +142,8 @@ class _Found:
                     f"column {self.name!r} has {some}, where {_NAMES[sign]}s are to be decimal: correct it"
                 )
             kind = "number"
-        if self.known and (not self.plain or (sign == "," and sign in self.signs)):
+        plus = self.plain and signs_of(self.known) == "+-"
+        if self.known and (not self.plain or plus or (sign == "," and sign in self.signs)):
             self.form = amount_form(self.known, sign)
         if kind == "auto" or (not self.known and kind in ("category", "ordered", "boolean")):  # of no value at all
             kind, why = self.recognised()
