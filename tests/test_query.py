@@ -17,7 +17,7 @@ from darn.cli import main
 from darn.config import Architecture
 from darn.data import Layout, Schema, Table, infer, parse_question, parse_tests, parts_of
 from darn.data._draws import RowDraws
-from darn.data._number import fit_number
+from darn.data._fit_number import fit_number
 from darn.data._part import Test
 from darn.inference import conditional as conditional_of
 from darn.inference import constrained

@@ -76,6 +76,7 @@ def sample(args) -> None:
     count = stop - start
     contexts = label_contexts(run, args.label)
     layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
+    delimiter = run.about.data.delimiter or ","  # as in the table that it was trained on
     words = run.schema is not None and ending in ("csv", "parquet")
     if ending == "parquet" and args.shard:
         raise DarnError("shards of a Parquet file cannot be joined: use --out FILE.csv")
@@ -136,10 +137,10 @@ def sample(args) -> None:
             names, texts = synthetic.table(run, rows(), seed=args.seed, within=within, first=start)
             columns = run.schema.columns if run.schema is not None else ()
             typed = open_parquet(out, columns, names[len(columns) :]) if out and ending == "parquet" else None
-            write: Any = stack.enter_context(typed or open_words(out, names))
+            write: Any = stack.enter_context(typed or open_words(out, names, delimiter))
         else:
             texts = (x for x, _ in rows())
-            how = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x}
+            how = {"shape": run.shape, "columns": run.columns, "n": run.model.n_x, "delimiter": delimiter}
             write = stack.enter_context(open_visible(out, count, **how))
         for part in texts:
             write(part)

@@ -44,7 +44,7 @@ class Sampler(AbstractWorker):
         else:
             texts = run.schema.decode(x, self.seed, numbers=numbers) if len(x) else []
             form = Form(batch.library, run.schema.names, tuple(usual_tag(c) for c in run.schema.columns))
-            frame = Batch(form.frame(np.array(texts, object).reshape(len(x), len(form.names))))
+            frame = Batch(form.frame(np.array(texts, object).reshape(len(x), len(form.names)), run.schema.columns))
             found = {name: frame.own(name) for name in frame.names}
         if contexts is not None and run.about.data.classes:
             found["label"] = np.array(run.about.data.classes, object)[contexts(numbers).argmax(axis=1)]

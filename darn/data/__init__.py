@@ -19,8 +19,10 @@ from darn.data._frame import open_filled_parquet as open_filled_parquet
 from darn.data._frame import open_parquet as open_parquet
 from darn.data._frame import read_frame as read_frame
 from darn.data._frame import usual_tag as usual_tag
+from darn.data._infer import FEW as FEW
 from darn.data._infer import infer as infer
 from darn.data._infer import spelled_numbers as spelled_numbers
+from darn.data._infer import stray_words as stray_words
 from darn.data._layout import Layout as Layout
 from darn.data._load import describe as describe
 from darn.data._load import load as load

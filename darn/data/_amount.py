@@ -25,6 +25,9 @@ WAYS = (
 )
 
 
+SIGNS = ("-", "+-", "()")  # how amounts below 0, and perhaps those above it, are marked
+
+
 class AmountForm(NamedTuple):
     """The writing of amounts."""
 
@@ -32,14 +35,21 @@ class AmountForm(NamedTuple):
     after: str
     between: str  # between thousands; "" for nothing
     point: str
+    signs: str = "-"  # one of `SIGNS`
 
 
 @lru_cache
 def _pattern(form: AmountForm) -> re.Pattern[str]:
-    """Of an amount; the groups are the digits before the decimal sign, and those after it."""
-    before, after, between, point = map(re.escape, form)
+    """Of an amount; the groups are its sign, the digits before the decimal sign, and those after it."""
+    before, after, between, point = map(re.escape, form[:4])
     whole = r"0|[1-9]\d*" + (rf"|[1-9]\d{{0,2}}(?:{between}\d{{3}})+" if between else "")
-    return re.compile(rf"(?:[+-]?{before}|{before}[+-]?)({whole})(?:{point}(\d+))?{after}", re.ASCII)
+    digits = rf"(?P<whole>{whole})(?:{point}(?P<part>\d+))?{after}"
+    signed = (
+        rf"(?P<sign>\()?{before}{digits}(?(sign)\))"
+        if form.signs == "()"
+        else (rf"(?P<sign>(?:[+-]?{before}|{before}[+-]?)){digits}")
+    )
+    return re.compile(signed, re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -50,12 +60,13 @@ class Amount(AbstractSpelled):
     after: str
     between: str
     point: str
+    signs: str = "-"
 
     kind: ClassVar[str] = "amount"
 
     @property
     def form(self) -> AmountForm:
-        return AmountForm(self.before, self.after, self.between, self.point)
+        return AmountForm(self.before, self.after, self.between, self.point, self.signs)
 
     def number_of(self, word):
         return amount(word, self.form)
@@ -72,11 +83,14 @@ class Amount(AbstractSpelled):
         return part.means()
 
     def spelled(self, number):
-        sign, digits = ("-", number[1:]) if number.startswith("-") else ("", number)
+        negative, digits = number.startswith("-"), number.removeprefix("-")
         whole, _, part = digits.partition(".")
         if self.between:
             whole = f"{int(whole):,}".replace(",", self.between)
-        return f"{sign}{self.before}{whole}{self.point * bool(part)}{part}{self.after}"
+        text = f"{self.before}{whole}{self.point * bool(part)}{part}{self.after}"
+        if self.signs == "()":
+            return f"({text})" if negative else text
+        return ("-" if negative else "+" if self.signs == "+-" and float(number) else "") + text
 
     def describe(self):
         low, high = self.ends()
@@ -87,6 +101,7 @@ class Amount(AbstractSpelled):
             re.fullmatch(BEFORE, self.before) is not None
             and re.fullmatch(AFTER, self.after) is not None
             and (self.between, self.point) in WAYS
+            and self.signs in SIGNS
             and self.number.is_sound()
         )
 
@@ -96,9 +111,9 @@ def amount(word: str, form: AmountForm) -> str | None:
     found = _pattern(form).fullmatch(word)
     if found is None:
         return None
-    sign = "-" if "-" in word[: found.start(1)] else ""
-    whole = found[1].replace(form.between, "") if form.between else found[1]
-    return f"{sign}{whole}" + (f".{found[2]}" if found[2] else "")
+    sign = "-" * bool(set(found["sign"] or "") & {"-", "("})
+    whole = found["whole"].replace(form.between, "") if form.between else found["whole"]
+    return f"{sign}{whole}" + (f".{found['part']}" if found["part"] else "")
 
 
 def amount_form(words: Sequence[str], point: str = ".") -> AmountForm | None:
@@ -110,8 +125,8 @@ def amount_form(words: Sequence[str], point: str = ".") -> AmountForm | None:
     """
     found = _surroundings(words[0])
     for between, sign in sorted(WAYS, key=lambda way: way[1] != point):
-        form = AmountForm(*found, between, sign) if found else None
-        if form and any((form.before, form.after, between, sign != ".")) and _fits(words, form):
+        form = AmountForm(*found, between, sign, signs_of(words)) if found else None
+        if form and any((form.before, form.after, between, sign != ".", form.signs != "-")) and _fits(words, form):
             return form
     return None
 
@@ -120,11 +135,23 @@ def decimal_signs(words: Sequence[str]) -> set[str]:
     """The decimal signs that numbers or amounts with a comma or a point may have; both if each could be between
     thousands."""
     found = _surroundings(words[0]) if any("," in w or "." in w for w in words) else None
-    return {sign for between, sign in WAYS if _fits(words, AmountForm(*found, between, sign))} if found else set()
+    signs = signs_of(words)
+    return (
+        {sign for between, sign in WAYS if _fits(words, AmountForm(*found, between, sign, signs))} if found else set()
+    )
+
+
+def signs_of(words: Sequence[str]) -> str:
+    """How these amounts are marked as being below or above 0."""
+    if any(w.startswith("(") for w in words):
+        return "()"
+    marked = all(w[:1] in "+-" or not re.search("[1-9]", w) for w in words)
+    return "+-" if marked and any(w.startswith("+") for w in words) else "-"
 
 
 def _surroundings(word: str) -> tuple[str, str] | None:
     """What stands before and after the digits of an amount."""
+    word = word[1:-1] if re.fullmatch(r"\(.*\)", word) else word
     found = re.fullmatch(rf"[+-]?({BEFORE})[+-]?\d[\d.,' _\u00a0\u202f]*?({AFTER})", word)
     return None if found is None else (found[1], found[2])
 

@@ -95,7 +95,7 @@ class CellCode:
         parts = [np.zeros((len(table), 0), np.uint8)]
         for c in self.schema.columns:
             if c.size:
-                parts.append(c.to_bits(_values(c, stripped(table.cells[:, at[c.name]]))[0]))
+                parts.append(c.to_bits(_values(c, stripped(table.cells[:, at[c.name]], c.missing))[0]))
         return np.concatenate(parts, axis=1)
 
     def blocks(self, tables: Iterable[Table]) -> Iterator[tuple[np.ndarray, Table]]:
@@ -142,7 +142,7 @@ class CellCode:
             given = values[j] < c.n
             known = None
             if item is not None:
-                known = c.places_of(stripped(item.cells[:, j])[given], values[j, given])
+                known = c.places_of(stripped(item.cells[:, j], c.missing)[given], values[j, given])
             places[j, given] = c.code(coder, values[j, given], known)
         for j in range(len(self.columns)):
             texts = wanted = None
@@ -229,7 +229,7 @@ def cell_notes(schema: Schema, tables: Iterable[Table], names: Sequence[str], wh
                 continue
             count = Counter(table.cells[:, j].tolist())
             cells = np.array(list(count), object)
-            words = stripped(cells)
+            words = stripped(cells, c.missing)
             values, fits = _values(c, words)
             shown = np.array(c.written(values % c.n, np.zeros(len(cells), np.int64)) if c.exact else words, object)
             for cell, word, value, good in zip(cells.tolist(), shown.tolist(), values.tolist(), fits.tolist()):

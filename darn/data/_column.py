@@ -6,7 +6,7 @@ import abc
 import difflib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +32,8 @@ class AbstractColumn(abc.ABC):
     why: str  # the column was taken for what it is
     optional: bool  # whether values are missing in the training rows
     one_hot: bool
+    # Texts that stand for a missing value: first the usual one of the table, then those that do so in this column only.
+    missing: tuple[str, ...] = field(default=("",), kw_only=True)
 
     kind: ClassVar[str]
     exact: ClassVar[bool] = True  # whether the bits determine the text
@@ -147,17 +149,19 @@ class AbstractColumn(abc.ABC):
         return bits, unknown
 
     def decode(self, bits: np.ndarray, rng: RowDraws, part: AbstractPart | None = None) -> list[str]:
-        """The texts of rows of bits, drawn from a part of the column if one is given; '' for missing values."""
+        """The texts of rows of bits, drawn from a part of the column if one is given; missing values as the table
+        writes them."""
         values = self.from_bits(bits)
         given = values < self.n
-        texts = np.full(len(bits), "", object)
+        texts = np.full(len(bits), self.missing[0], object)
         texts[given] = (part or self).draw(values[given], rng.take(given))
         return texts.tolist()
 
     # ---------------------------------------------------------------- files
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind} | asdict(self)
+        found = {"kind": self.kind} | asdict(self)
+        return {k: v for k, v in found.items() if k != "missing" or v != ("",)}
 
 
 def fitting_code(n: int, optional: bool, most: int = ONE_HOT) -> bool:

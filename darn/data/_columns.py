@@ -94,7 +94,7 @@ def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -
     X, _ = matrix(part.X, what, names)
     if (own := own_places(names, columns.names, what)) is not None:
         X, names = X[:, own], tuple(columns.names or ())
-    return Raw(what, {WHOLE: replace(part, X=X)}, columns=names, source=_source(path, text.layout))
+    return Raw(what, {WHOLE: replace(part, X=X)}, columns=names, **_source(path, text.layout))
 
 
 def column_parts(path: Path, what: str, labels, columns: Columns, *, scored: bool) -> RawParts | None:
@@ -278,11 +278,11 @@ def read_words(
             raise DarnError(f"unseen must be one of {', '.join(UNSEEN)}, not {columns.unseen!r}.")
         rows = schema.encode(names, used, what, unseen=columns.unseen)
         part = Part(rows.bits, **found, log_density=None if schema.exact else rows.log_density)
-        return Raw(what, {WHOLE: part}, columns=schema.units, source=source, schema=schema)
+        return Raw(what, {WHOLE: part}, columns=schema.units, schema=schema, **source)
     X = numbers_of(used, names, what)
     if not scored:
         X, _ = matrix(X, what, names)
-    return Raw(what, {WHOLE: Part(X, **found)}, columns=names, source=source)
+    return Raw(what, {WHOLE: Part(X, **found)}, columns=names, **source)
 
 
 def numbers_of(cells: np.ndarray, names: Sequence[str], what: str) -> np.ndarray:
@@ -290,8 +290,10 @@ def numbers_of(cells: np.ndarray, names: Sequence[str], what: str) -> np.ndarray
     return np.stack([_floats(cells[:, i], name, what) for i, name in enumerate(names)], axis=1)
 
 
-def _source(path: Path, layout: Layout) -> str:
-    return f"table {path.name}" + ("" if path.suffix.lower() in PARQUET else f", cells {layout.described}")
+def _source(path: Path, layout: Layout) -> dict[str, Any]:
+    if path.suffix.lower() in PARQUET:
+        return {"source": f"table {path.name}"}
+    return {"source": f"table {path.name}, cells {layout.described}", "delimiter": layout.delimiter}
 
 
 def _weights(cells: np.ndarray, name: str, what: str) -> np.ndarray:

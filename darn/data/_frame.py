@@ -23,6 +23,14 @@ from darn.files import open_output
 LIBRARIES = ("pandas", "polars", "arrow")
 
 
+def _reads(tag: str, text: str) -> bool:
+    """Whether a text is a value of this kind."""
+    try:
+        return _TAGS[tag].read(text) is not None
+    except (ValueError, ArithmeticError):
+        return False
+
+
 def _whole(text: str) -> int:
     return round(Decimal(text))  # exact, where a float is not
 
@@ -74,21 +82,29 @@ class Form:
         """The form in another library."""
         return self if self.library == library else Form(library, self.names, self.tags)
 
-    def frame(self, cells: np.ndarray) -> Any:
-        """The texts (N, columns) as a frame of these types; '' is a missing value."""
+    def frame(self, cells: np.ndarray, columns: Sequence[AbstractColumn] = ()) -> Any:
+        """The texts (N, columns) as a frame of these types.
+
+        Args:
+            cells: the texts; '' is a missing value.
+            columns: the first ones. What they write for a missing value is one, unless the type has it, as text or inf.
+        """
+        for j, (column, tag) in enumerate(zip(columns, self.tags)):
+            strange = [word for word in column.missing if not _reads(tag, word)]
+            cells[np.isin(cells[:, j], strange), j] = ""
         dtypes = self.dtypes or (None,) * len(self.names)
-        columns = [self._column(j, cells[:, j].tolist(), dtype) for j, dtype in enumerate(dtypes)]
+        series = [self._column(j, cells[:, j].tolist(), dtype) for j, dtype in enumerate(dtypes)]
         if self.library == "pandas":
             import pandas
 
-            return pandas.DataFrame(dict(zip(self.names, columns)), columns=list(self.names))
+            return pandas.DataFrame(dict(zip(self.names, series)), columns=list(self.names))
         if self.library == "polars":
             import polars
 
-            return polars.DataFrame(columns)
+            return polars.DataFrame(series)
         import pyarrow  # pyright: ignore[reportMissingImports]
 
-        return pyarrow.table(columns, names=list(self.names))
+        return pyarrow.table(series, names=list(self.names))
 
     def filled(self, X: Any, cells: np.ndarray, holes: np.ndarray, usual: Form) -> Any:
         """A frame of this form with some cells replaced; all others are not even converted.
@@ -282,7 +298,7 @@ def open_parquet(path: str, columns: Sequence[AbstractColumn], more: Sequence[st
     form = _typed((*(c.name for c in columns), *more), (*map(usual_tag, columns), *["text"] * len(more)), columns)
     parts = [form.frame(np.zeros((0, len(form.names)), object))]
     with open_output(path) as f:
-        yield lambda rows: parts.append(form.frame(np.array(rows, object).reshape(-1, len(form.names))))
+        yield lambda rows: parts.append(form.frame(np.array(rows, object).reshape(-1, len(form.names)), columns))
         import_polars(path).concat(parts).write_parquet(f)
 
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import calendar
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from darn.data._amount import Amount, AmountForm, amount, amount_form, decimal_signs
+from darn.data._amount import Amount, AmountForm, amount, amount_form, decimal_signs, signs_of
 from darn.data._column import ONE_HOT, AbstractColumn, Aside, Category, fitting_code
 from darn.data._date import Date, date_format, seconds
+from darn.data._fit_number import fit_number, lattice
 from darn.data._labels import check_known, column_index, numbers_first, plain
 from darn.data._limits import check_names
-from darn.data._number import Number, fit_number, is_number, lattice
+from darn.data._number import Number, is_number
 from darn.data._schema import Schema, stripped
 from darn.errors import DarnError
 
 SIGNS = {"decimal-comma": ",", "decimal-point": "."}
 KINDS = ("auto", "category", "ordered", "number", *SIGNS, "boolean", "date", "id")
 FEW = 20  # a column with at most this many different numbers or dates is an ordered category
+STRAYS = 3  # different texts that may stand for missing values in a column of numbers
 MOST = 20_000  # different texts of a category; a column with more is set aside
 CELLS = 32  # of a column of numbers, at most, to find where its density varies
 FINE = 128  # cells of a column of numbers, about and at most: other columns know it no more finely
@@ -72,7 +74,8 @@ def infer(
     found, columns, wrong = [], [], []
     for i, name in enumerate(names):
         words = stripped(cells[:, i])
-        found.append(_Found(name, words, words if fit is None else words[fit]))
+        train = words if fit is None else words[fit]
+        found.append(_Found(name, words, train, _usual_missing(cells[words == "", i])))
     clear = {one.name: one.signs for one in found if len(one.signs) == 1}
     like = next(iter(clear), None) if len(set().union(*clear.values())) == 1 else None
     for i, one in enumerate(found):
@@ -86,6 +89,11 @@ def infer(
     if not any(c.size for c in columns):
         raise DarnError(f"{what} has no column that varies, apart from those set aside: nothing is left to model.")
     return Schema(_narrowed(columns))
+
+
+def _usual_missing(cells: np.ndarray) -> str:
+    """How most of these missing values are written."""
+    return Counter(cell.strip() for cell in cells.tolist()).most_common(1)[0][0] if len(cells) else ""
 
 
 def _narrowed(columns: Sequence[AbstractColumn]) -> tuple[AbstractColumn, ...]:
@@ -104,8 +112,9 @@ class _UnfitError(Exception):
 class _Found:
     """The texts of one column."""
 
-    def __init__(self, name: str, words: np.ndarray, train: np.ndarray):
+    def __init__(self, name: str, words: np.ndarray, train: np.ndarray, missing: str):
         self.name, self.words, self.train, self.rows = name, words, train, len(words)
+        self.missing = missing  # how missing values are written
         self.count = Counter(words.tolist())
         self.optional = self.count.pop("", 0) > 0
         self.known = sorted(self.count, key=numbers_first)
@@ -123,6 +132,8 @@ class _Found:
         """
         why = "as asked"
         self.like = like
+        if found := self._with_strays(kind, like):
+            return found
         sign = SIGNS.get(kind) or (like[1] if like else ".")
         if kind in SIGNS:
             if self.signs and sign not in self.signs:
@@ -131,24 +142,46 @@ class _Found:
                     f"column {self.name!r} has {some}, where {_NAMES[sign]}s are to be decimal: correct it"
                 )
             kind = "number"
-        if self.known and (not self.plain or (sign == "," and sign in self.signs)):
+        plus = self.plain and signs_of(self.known) == "+-"
+        if self.known and (not self.plain or plus or (sign == "," and sign in self.signs)):
             self.form = amount_form(self.known, sign)
         if kind == "auto" or (not self.known and kind in ("category", "ordered", "boolean")):  # of no value at all
             kind, why = self.recognised()
-        return getattr(self, f"_{kind}")(why)
+        found = getattr(self, f"_{kind}")(why)
+        return replace(found, missing=(self.missing,)) if found.optional else found
+
+    def _with_strays(self, kind: str, like: tuple[str, str] | None) -> AbstractColumn | None:
+        """The column of numbers or dates, of this kind, that it is but for a few words, such as '-' and 'inf'."""
+        strays = stray_words(self.known)
+        if not strays or kind not in ("auto", "number", "date", *SIGNS):
+            return None
+        mute = lambda words: np.where(np.isin(words, strays), "", words)  # noqa: E731
+        rest = _Found(self.name, mute(self.words), mute(self.train), self.missing)
+        try:
+            found = rest.column(kind, like)
+        except _UnfitError:
+            return None
+        if found.kind not in ("number", "amount", "date"):
+            return None
+        blank = self.rows - sum(self.count.values())
+        usual = max(self.missing, *strays, key=lambda w: self.count.get(w, blank))
+        stand = f"{self.where(strays)} stand{'s' * (len(strays) == 1)} for a missing value"
+        return replace(found, why=f"{found.why}; {stand}", missing=tuple(dict.fromkeys((usual, *strays))))
 
     def recognised(self) -> tuple[str, str]:
         """Returns (kind, why)."""
         known, n = self.known, len(self.known)
         if not n:
             return "id", "always missing"
-        if {w.lower() for w in known} in BOOLEAN or (not self.optional and self._bits() is not None):
+        if (n < 3 and {w.lower() for w in known} in BOOLEAN) or (not self.optional and self._bits() is not None):
             return "boolean", f"two values, {known[0]} and {known[-1]}" if n > 1 else f"always {known[0]}"
         digits = self.plain and not self.form
         # A leading zero is part of a code, such as a postal one.
         if digits and not any(re.match(r"[+-]?0\d", w) for w in known):
             if n <= FEW:
                 return "ordered", f"{n} different number{'s' * (n != 1)}"
+            if all(re.fullmatch(r"(19|20)\d{6}", w) for w in known) and (form := date_format(known)):
+                return "date", f"dates as {form.described}"
             whole = all(re.fullmatch(r"-?\d+", w) for w in known)
             if whole and n == self.rows and int(known[-1]) - int(known[0]) == n - 1:
                 return "id", "counts the rows"
@@ -280,6 +313,12 @@ class _Found:
     def _id(self, why: str) -> AbstractColumn:
         counted = why == "counts the rows"
         return Aside(self.name, why, False, False, int(self.known[0]) if counted else None)
+
+
+def stray_words(words: Iterable[str]) -> list[str]:
+    """The few words among numbers that may stand for missing values, such as "-" and "inf"; none if there are many."""
+    found = [w for w in words if w.startswith("#") or not any(map(str.isdigit, w))]
+    return found if len(found) <= STRAYS else []
 
 
 def spelled_numbers(words: Sequence[str]) -> dict[str, float] | None:

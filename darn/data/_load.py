@@ -292,7 +292,7 @@ def published(name: str, download: bool, labels) -> Splits:
 
 
 def about(raw: Raw) -> dict:
-    return {k: getattr(raw, k) for k in ("shape", "sha256", "columns", "source", "schema")}
+    return {k: getattr(raw, k) for k in ("shape", "sha256", "columns", "source", "schema", "delimiter")}
 
 
 def known_name(name_or_path) -> str | None:

@@ -44,6 +44,7 @@ class Raw:
     columns: tuple[str, ...] | None = None
     source: str = ""
     schema: Any = None  # how a table's columns became units, where they were not bits: a `Schema`
+    delimiter: str | None = None  # of a text table
 
     def label(self, split: str) -> str:
         return self.what if split == WHOLE else f"{self.what} ({split})"

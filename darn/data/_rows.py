@@ -138,6 +138,7 @@ class Splits:
     columns: tuple[str, ...] | None = None
     source: str = ""
     schema: Schema | None = None  # how a table's columns became units, if they were not bits
+    delimiter: str | None = None  # of a text table
     classes: tuple[str, ...] | None = None  # what the numbers in Rows.labels (and the one-hot context) stand for
 
 

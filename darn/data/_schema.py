@@ -158,7 +158,7 @@ class Schema:
         out = np.zeros((len(cells), len(self.columns)))
         for j, c in enumerate(self.columns):
             if c.name in names:
-                words = stripped(cells[:, list(names).index(c.name)])
+                words = stripped(cells[:, list(names).index(c.name)], c.missing)
                 given = words != ""
                 out[given, j] = c.log_density(words[given], c.find(words[given]))
         return out
@@ -207,14 +207,17 @@ def _column_from(found: Any) -> AbstractColumn:
     if kind is None:
         raise FormatError(f"{shown(found)} is not a column that darn writes")
     column = decode(kind, {k: v for k, v in found.items() if k != "kind"}, "a column")
-    if not column.is_sound():
+    if not (column.missing and column.is_sound()):
         raise FormatError(f"the fields of the column {shown(column.name)} do not fit each other")
     return column
 
 
 def _encode(c: AbstractColumn, words: np.ndarray, unseen: str, holes: bool):
     """((bits, unknown, log density) of a column, the texts that it does not know)."""
+    given = words != ""
+    words = stripped(words, c.missing)
     gone = words == ""
+    given_as_missing = given & gone
     if isinstance(c, Aside):
         gone = np.zeros(len(words), bool)
     values = np.full(len(words), c.n)
@@ -228,7 +231,7 @@ def _encode(c: AbstractColumn, words: np.ndarray, unseen: str, holes: bool):
     if unseen == "missing":
         values[strange] = c.n
         gone, strange = gone | strange, np.zeros(len(words), bool)
-    blank = gone & holes
+    blank = gone & ~given_as_missing & holes
     wrong = strange | (gone & ~blank & (not c.optional))
     if wrong.any():
         return None, list(dict.fromkeys(words[wrong].tolist()))[:MOST_UNSEEN]
@@ -281,8 +284,8 @@ def is_missing(cells: np.ndarray) -> np.ndarray:
     return np.array([c.strip().lower() in MISSING for c in cells.ravel().tolist()], bool).reshape(cells.shape)
 
 
-def stripped(cells: np.ndarray) -> np.ndarray:
-    """Stripped cells, as objects; '' for all missing values."""
+def stripped(cells: np.ndarray, missing: Sequence[str] = ()) -> np.ndarray:
+    """Stripped cells, as objects; '' for all missing values, which further texts may stand for."""
     once = {c: c.strip() for c in set(cells.tolist())}
-    once = {c: "" if w.lower() in MISSING else w for c, w in once.items()}
+    once = {c: "" if w in missing or w.lower() in MISSING else w for c, w in once.items()}
     return np.array([once[c] for c in cells.tolist()], dtype=object)

@@ -10,13 +10,13 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
-from darn.data._layout import Layout
+from darn.data._layout import BLANKS, Layout
 from darn.data._sheet import check_sheet, sheet, square_shape
 from darn.errors import DarnError, printable
 from darn.files import check_target, open_output
@@ -46,13 +46,14 @@ def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path |
 
 
 @contextlib.contextmanager
-def open_table(path: str, rows: int, header: Sequence[str]) -> Iterator[Write]:
+def open_table(path: str, rows: int, header: Sequence[str], delimiter: str = ",") -> Iterator[Write]:
     """Writes arrays of numbers, part by part, as .npy, or as .csv under a header.
 
     Args:
         path: the file; "-" for a .npy on standard output.
         rows: in all parts together.
         header: the names of the columns.
+        delimiter: between the cells of a .csv.
 
     Yields:
         The function that takes the parts, at least one, perhaps without rows.
@@ -61,11 +62,11 @@ def open_table(path: str, rows: int, header: Sequence[str]) -> Iterator[Write]:
         if path == "-" or path.lower().endswith("npy"):
             yield _npy(f, rows)
         else:
-            f.write(Layout().line(header).encode())
+            f.write(Layout(delimiter, joint=delimiter).line(header).encode())
 
             def write(part: np.ndarray) -> None:
                 form = "%d" if np.issubdtype(part.dtype, np.integer) else "%.7g"
-                np.savetxt(f, part, fmt=form, delimiter=",")
+                np.savetxt(f, part, fmt=form, delimiter=delimiter)
 
             yield write
 
@@ -109,7 +110,13 @@ def open_scores(path: str, rows: int, every: int = 1, first: int = 0) -> Iterato
 
 @contextlib.contextmanager
 def open_visible(
-    path: str | None, rows: int, *, shape: tuple[int, int] | None, columns: Sequence[str] | None, n: int
+    path: str | None,
+    rows: int,
+    *,
+    shape: tuple[int, int] | None,
+    columns: Sequence[str] | None,
+    n: int,
+    delimiter: str = ",",
 ) -> Iterator[Write]:
     """Writes rows of the visible layer, part by part.
 
@@ -120,13 +127,14 @@ def open_visible(
         shape: of a row as an image; None for the shape nearest to a square.
         columns: the header of a .csv; x1, x2, ... by default.
         n: the number of units.
+        delimiter: between the cells of a table as text.
 
     Yields:
         The function that takes the parts, at least one, perhaps without rows.
     """
     names = columns or [f"x{j + 1}" for j in range(n)]
     if path is None:
-        with open_words(None, names) as words:
+        with open_words(None, names, delimiter) as words:
             yield lambda part: words(part.tolist())
     elif path.lower().endswith("png"):
         shape = shape or square_shape(n)
@@ -135,36 +143,39 @@ def open_visible(
         yield held.append
         sheet(np.concatenate(held), shape, path)
     else:
-        with open_table(path, rows, names) as write:
+        with open_table(path, rows, names, delimiter) as write:
             yield write
 
 
 @contextlib.contextmanager
-def open_words(path: str | None, names: Sequence[str]) -> Iterator[Callable[[list[list]], object]]:
+def open_words(
+    path: str | None, names: Sequence[str], delimiter: str = ","
+) -> Iterator[Callable[[list[list]], object]]:
     """Writes rows of text, part by part, as .csv, quoted where necessary; None is standard output.
 
     A terminal gets the control characters of names and cells written out: it would obey them.
     """
     if path is None:
-        table = _table(sys.stdout, shown=sys.stdout.isatty())
-        table.writerow(names)
-        yield table.writerows
+        write = _writer(_Lines(sys.stdout, sys.stdout.isatty()), delimiter)
+        write([names])
+        yield write
         return
     with open_output(path) as f:
         text = io.TextIOWrapper(f, encoding="utf-8", newline="")
-        table = _table(text)
-        table.writerow(names)
-        yield table.writerows
+        write = _writer(_Lines(text), delimiter)
+        write([names])
+        yield write
         text.flush()
 
 
 class _Lines:
-    """A text file that takes the lines of the csv module, whose ends become "\\n".
+    """A text file that takes the lines of the csv module, whose ends become "\\n"; `shown` writes control characters
+    out.
 
     The module quotes a carriage return in a cell only if lines end with one.
     """
 
-    def __init__(self, file: TextIO, shown: bool):
+    def __init__(self, file: TextIO, shown: bool = False):
         self.file, self.shown = file, shown
 
     def write(self, line: str) -> None:
@@ -172,9 +183,12 @@ class _Lines:
         self.file.write((printable(text) if self.shown else text) + "\n")
 
 
-def _table(file: TextIO, *, shown: bool = False):
-    """A csv writer; `shown` writes control characters out."""
-    return csv.writer(_Lines(file, shown), lineterminator="\r\n")
+def _writer(lines: _Lines, delimiter: str) -> Callable[[Iterable[Sequence]], object]:
+    """The function that writes rows."""
+    if delimiter == BLANKS:  # where an empty cell needs quotes, which the csv module does not write
+        layout = Layout(delimiter, joint=delimiter, newline="\r\n")
+        return lambda rows: [lines.write(layout.line([str(cell) for cell in row])) for row in rows]
+    return csv.writer(lines, delimiter=delimiter, lineterminator="\r\n").writerows
 
 
 @contextlib.contextmanager

@@ -167,12 +167,12 @@ class TableDARN(DensityMixin, BaseEstimator):
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         if given is None and not return_info:
             x = sampling.sample(self.model_, int(n_samples), seed=seed).x
-            return self.form_.frame(np.array(self.schema_.decode(x, seed), object))
+            return self.form_.frame(np.array(self.schema_.decode(x, seed), object), self.schema_.columns)
         within = questions.parts_for(self.schema_, given)
         rows = questions.joined(
             list(questions.given_rows(self.model_, self.schema_, within, int(n_samples), seed=seed))
         )
-        frame = self.form_.frame(np.array(self.schema_.decode(rows.x, seed, within), object))
+        frame = self.form_.frame(np.array(self.schema_.decode(rows.x, seed, within), object), self.schema_.columns)
         return (frame, rows) if return_info else frame
 
     def query(self, question, *, given=None, draws=questions.DRAWS, random_state=None):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 
 import numpy as np
 
-from darn.data import Table, is_missing, spelled_numbers
+from darn.data import FEW, Table, is_missing, spelled_numbers, stray_words
 from darn.errors import DarnError
 
 ROWS = 10_000  # of each table that are used, at most
@@ -134,15 +134,22 @@ def _words(cells: np.ndarray) -> np.ndarray:
 
 def _column(name: str, words: Mapping[str, np.ndarray]) -> Column:
     known = {w for part in words.values() for w in part.tolist() if w}
-    for read in (_number, _moment):
-        value = {w: read(w) for w in known}
-        if known and all(v is not None for v in value.values()):
+    strays = stray_words(known)
+    for texts in (known, known.difference(strays)):
+        if texts and (value := _values(texts)) and (texts == known or len(texts) > FEW):
             return Column(name, (), _coded(words, value))
-    if known and (value := spelled_numbers(sorted(known))):
-        return Column(name, (), _coded(words, value))
     counts = Counter(w for part in ("real", "synthetic") for w in words[part].tolist() if w)
     order = sorted(known, key=lambda w: (-counts[w], w))
     return Column(name, tuple(order) or ("",), _coded(words, {w: i for i, w in enumerate(order)}))
+
+
+def _values(words: Collection[str]) -> Mapping[str, float | None] | None:
+    """The numbers that all of these texts are, or spell; None if there are others."""
+    for read in (_number, _moment):
+        value = {w: read(w) for w in words}
+        if all(v is not None for v in value.values()):
+            return value
+    return spelled_numbers(sorted(words))
 
 
 def _is_empty_id(column: Column) -> bool:

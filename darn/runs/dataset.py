@@ -82,6 +82,7 @@ def describe_data(splits: data.Splits) -> dict:
         "columns": splits.columns,
         "classes": splits.classes,
         "table": None if splits.schema is None else splits.schema.to_json(),
+        "delimiter": splits.delimiter,
         "binarize": splits.binarize,
     }
 

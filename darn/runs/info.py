@@ -28,6 +28,7 @@ class DataInfo:
     columns: tuple[str, ...] | None = None  # names of the visible units
     classes: tuple[str, ...] | None = None
     table: tuple[Any, ...] | None = None  # how a table's columns became units, as `Schema.from_json` takes them
+    delimiter: str | None = None  # of the table, if it is a text
     binarize: str | None = None
 
     @cached_property
@@ -129,7 +130,7 @@ def read_info(found: Mapping[str, Any], model: Stack | None = None) -> Info:
 def _check_texts(data: DataInfo) -> None:
     """Names that become the header of a table can be written: JSON can escape half a character, no file can hold it."""
     try:
-        json.dumps([data.columns, data.classes, data.table], ensure_ascii=False).encode()
+        json.dumps([data.columns, data.classes, data.table, data.delimiter], ensure_ascii=False).encode()
     except UnicodeEncodeError as e:
         raise FormatError("a name of its data has half a character") from e
 
@@ -140,6 +141,7 @@ def _check_fit(data: DataInfo, schema: Schema | None, model: Stack) -> None:
         "columns": data.columns is not None and len(data.columns) != model.n_x,
         "table": schema is not None and sum(schema.sizes) != model.n_x,
         "classes": data.classes is not None and len(data.classes) > model.n_context > 0,
+        "delimiter": data.delimiter is not None and (len(data.delimiter) != 1 or data.delimiter in '"\r\n'),
     }
     for name, is_wrong in wrong.items():
         if is_wrong:
