@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from importlib.metadata import version
 
@@ -12,6 +13,10 @@ worker = os.environ.get("PYTEST_XDIST_WORKER")
 if worker is None:  # compiled programs are shared by all processes of this run, and by no other run
     os.environ["DARN_CACHE"] = tempfile.mkdtemp(prefix="darn-compiled-")
     atexit.register(shutil.rmtree, os.environ["DARN_CACHE"], ignore_errors=True)
+    # So is Python's bytecode, if it is not to be kept: each of a hundred processes would compile JAX and ours again.
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ["DARN_CACHE"], "bytecode")
 # Most of the time goes into compiling programs that run for a moment.
 # `XLA_FLAGS= pytest` optimises them in full.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
