@@ -3,13 +3,13 @@
 import json
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from darn.errors import DarnError
 
 
-def open_input(path: str | Path) -> BinaryIO:
+def open_input(path: str | Path) -> BufferedReader:
     """Opens an ordinary file for reading; devices and pipes may have no end, or never begin, and are refused.
 
     If the file cannot be read, the DarnError has the OSError as its cause.

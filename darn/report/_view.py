@@ -97,7 +97,7 @@ class View:
             bits = x[:, start : start + c.size]
             names = [*map(text_of, c.value_names()), "(missing)"]
             values = c.from_bits(np.nan_to_num(bits).astype(np.uint8)).tolist()
-            found.append(["?" if gone else names[v] for v, gone in zip(values, np.isnan(bits).any(axis=1))])
+            found.append(["?" if hidden.any() else names[v] for v, hidden in zip(values, np.isnan(bits))])
         return [list(row) for row in zip(*found)]
 
     def name(self, j: int) -> str:
