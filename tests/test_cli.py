@@ -676,15 +676,21 @@ def test_closed_pipe_and_full_device():
     assert p.stderr == "darn: the output: No space left on device\n"
 
 
+@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])  # ignored in a script, behind an &
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_told_to_end_leaves_nothing(number, tmp_path, capsys, monkeypatch):
+def test_a_command_that_is_told_to_end_leaves_nothing(number, ctrl_c, tmp_path, capsys, monkeypatch):
     def ended(line, args):
         with atomic(tmp_path / "out.npy"):
             os.kill(os.getpid(), number)
 
     assert signal.getsignal(number) is signal.SIG_DFL
     monkeypatch.setattr(cli._main, "_run", ended)
-    assert refused(capsys, "recipes", status=130) == "darn: interrupted\n"
+    before = signal.signal(signal.SIGINT, ctrl_c)
+    try:
+        assert refused(capsys, "recipes", status=130) == "darn: interrupted\n"
+        assert signal.getsignal(signal.SIGINT) is ctrl_c
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert [*tmp_path.iterdir()] == []
     assert signal.getsignal(number) is signal.SIG_DFL
 

@@ -41,16 +41,30 @@ def drop_output() -> None:
 def terminated() -> Iterator[None]:
     """Ends the block as Ctrl-C does where a scheduler or a closed terminal asks for it: in good order.
 
-    Signals that are ignored (nohup) or handled by somebody else stay so.
+    Signals that are ignored (nohup) or handled by somebody else stay so. That Ctrl-C is ignored, as by what a script
+    runs in the background, is no obstacle.
     """
-    changed = []
+    ours, ignored = [], False
     if threading.current_thread() is threading.main_thread():
-        for number in ENDS:
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-                changed.append(number)
+        ours = [number for number in ENDS if signal.getsignal(number) is signal.SIG_DFL]
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    for number in ours:
+        signal.signal(number, _as_ctrl_c)
     try:
         yield
     finally:
-        for number in changed:
+        for number in ours:
             signal.signal(number, signal.SIG_DFL)
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _as_ctrl_c(*_: object) -> None:
+    heed_ctrl_c()
+    signal.raise_signal(signal.SIGINT)
+
+
+def heed_ctrl_c() -> None:
+    """Makes Ctrl-C end the process if it is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

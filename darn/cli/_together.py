@@ -15,6 +15,7 @@ import threading
 import time
 
 from darn.cli._meet import GRACE, LONGEST, Peer, Place, meet
+from darn.cli._process import heed_ctrl_c
 
 LOST = 3  # exit status: another process has ended
 BEAT, SILENCE = 5.0, 30.0  # seconds between signs of life, and without one
@@ -77,6 +78,7 @@ def divide(place: Place, versions: dict[str, str], wait: float) -> int | None:
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
+        heed_ctrl_c()  # the parent asks by it
         os.close(alive[1])
         os.close(said[0])
         for peer in peers:
