@@ -440,6 +440,37 @@ def test_words_among_numbers_stand_for_missing_values():
     assert "all but 'A7'" in infer(["v", "k"], np.array(codes, object), None, "it").statement()[0]
 
 
+HOSTILE = {
+    "1e-999999999": [f"{i}e-999999999" for i in range(40)],
+    "0e9999999999999999999": [f"{i}" for i in range(40)],
+    "1e-9999999999999999999": [f"{i}" for i in range(40)],
+    "$" + "9" * 400: ["$" + "9" * (360 + i) for i in range(40)],
+    "$" + "9" * 5000: [f"${i}" for i in range(40)],
+    "(" + "9" * 5000 + ")": [f"{i}" for i in range(40)],
+    "+" + "9" * 400: [f"+{i}" for i in range(40)],
+    "\0": ["a\0b", "\0\0"] * 20,
+    "0." + "0" * 5000 + "1": ["0." + "0" * 5000 + f"{i}" for i in range(40)],
+}
+
+
+@pytest.mark.parametrize("odd", HOSTILE, ids=lambda word: repr(word[:30]))
+def test_odd_cells_become_no_large_ones(odd):
+    """Exponents and digits without end are read quickly, or refused, and what is drawn is short."""
+    cells = np.array([[w, "ab"[i % 2]] for i, w in enumerate([odd, *HOSTILE[odd]])], object)
+    for kind in ("auto", "number", "ordered"):
+        try:
+            schema = infer(["v", "k"], cells, None, "it", kinds={"v": kind})
+        except DarnError:
+            assert kind == "number"
+            continue
+        assert len(schema.statement()[0]) < 3000
+        assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+        rows = schema.encode(["v", "k"], cells, "it")
+        assert np.isfinite(rows.log_density).all()
+        if kind == "auto":
+            assert max(len(text) for row in schema.decode(rows.bits) for text in row) < 1000
+
+
 def test_the_density_of_few_numbers_is_smooth():
     """Held-out rows of 150 have nearly the density that they were drawn from, wherever they lie."""
     rng = np.random.default_rng(0)

@@ -107,13 +107,14 @@ class Amount(AbstractSpelled):
 
 
 def amount(word: str, form: AmountForm) -> str | None:
-    """The number that a text in this writing spells; None of other texts."""
+    """The number that a text in this writing spells; None of other texts, and of numbers beyond any float."""
     found = _pattern(form).fullmatch(word)
     if found is None:
         return None
     sign = "-" * bool(set(found["sign"] or "") & {"-", "("})
     whole = found["whole"].replace(form.between, "") if form.between else found["whole"]
-    return f"{sign}{whole}" + (f".{found['part']}" if found["part"] else "")
+    number = f"{sign}{whole}" + (f".{found['part']}" if found["part"] else "")
+    return number if is_number(number) else None
 
 
 def amount_form(words: Sequence[str], point: str = ".") -> AmountForm | None:

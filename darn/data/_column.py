@@ -209,8 +209,8 @@ class Category(AbstractColumn):
 
     def describe(self):
         if self.n == 1:
-            return f"always {self.values[0]!r}"
-        some = ", ".join(map(repr, self.values[:5]))
+            return f"always {self.values[0][:40]!r}"
+        some = ", ".join(repr(v[:40]) for v in self.values[:5])
         return f"{self.order} of {self.n}: {some}{', ...' * (self.n > 5)}"
 
     def is_sound(self):

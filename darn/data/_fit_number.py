@@ -31,13 +31,13 @@ def lattice(words: list[str]) -> tuple[int, tuple[int, int]]:
     need = max(-v.normalize(_WIDE).as_tuple().exponent for v in exact)  # type: ignore[operator]
     low, high = min(exact), max(exact)
     largest = max(-low, high)
-    room = DIGITS - 1 - (largest.adjusted() if largest else 0)
+    room = min(DIGITS - 1 - (largest.adjusted() if largest else 0), FINEST)
     decimals = max(need, 0)
     nearest = 0 if low <= 0 <= high else min(abs(low), abs(high)).adjusted() + decimals
     scaled = lambda v: v.scaleb(decimals, _WIDE)  # noqa: E731
     if nearest >= DIGITS and scaled(_WIDE.subtract(high, low)) < FARTHEST and scaled(largest) < 2**63:
         room = decimals
-    decimals = min(max(need, 0), room, FINEST)
+    decimals = min(max(need, 0), room)
     fewest = min(min(max(-v.as_tuple().exponent, 0) for v in exact), max(room, 0))  # type: ignore[operator]
     return decimals, (fewest, max(fewest, decimals))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from darn.data._column import AbstractColumn
 from darn.data._date import ISO, Date
-from darn.data._number import Number
+from darn.data._number import MOST_DIGITS, Number
 from darn.data._table import import_polars
 from darn.errors import InputError, InputTypeError
 from darn.files import open_output
@@ -31,12 +31,15 @@ def _reads(tag: str, text: str) -> bool:
         return False
 
 
-def _whole(text: str) -> int:
-    return round(Decimal(text))  # exact, where a float is not
+def _whole(text: str, parts: int = 1) -> int:
+    found = Decimal(text)  # exact, where a float is not
+    if found.adjusted() > MOST_DIGITS:
+        raise ValueError("it is beyond all numbers")
+    return round(found * parts)
 
 
 def _span(text: str) -> timedelta:
-    return timedelta(microseconds=round(Decimal(text) * 10**6))
+    return timedelta(microseconds=_whole(text, 10**6))
 
 
 def _span_text(value: timedelta) -> str:
@@ -90,8 +93,8 @@ class Form:
             columns: the first ones. What they write for a missing value is one, unless the type has it, as text or inf.
         """
         for j, (column, tag) in enumerate(zip(columns, self.tags)):
-            strange = [word for word in column.missing if not _reads(tag, word)]
-            cells[np.isin(cells[:, j], strange), j] = ""
+            strange = {word for word in column.missing if not _reads(tag, word)}
+            cells[:, j] = ["" if word in strange else word for word in cells[:, j].tolist()]
         dtypes = self.dtypes or (None,) * len(self.names)
         series = [self._column(j, cells[:, j].tolist(), dtype) for j, dtype in enumerate(dtypes)]
         if self.library == "pandas":

@@ -155,7 +155,7 @@ class _Found:
         strays = stray_words(self.known)
         if not strays or kind not in ("auto", "number", "date", *SIGNS):
             return None
-        mute = lambda words: np.where(np.isin(words, strays), "", words)  # noqa: E731
+        mute = lambda words: np.array(["" if w in strays else w for w in words.tolist()], object)  # noqa: E731
         rest = _Found(self.name, mute(self.words), mute(self.train), self.missing)
         try:
             found = rest.column(kind, like)
@@ -232,7 +232,8 @@ class _Found:
 
     def where(self, words: Sequence[str]) -> str:
         """Some texts with the first row that has each."""
-        first = {w: int(np.flatnonzero(self.words == w)[0]) + 1 for w in words[:5]}
+        rows = self.words.tolist()
+        first = {w: rows.index(w) + 1 for w in words[:5]}
         more = f" and {len(words) - 5:,} more" if len(words) > 5 else ""
         return ", ".join(f"{w[:40]!r} in row {i:,}" for w, i in first.items()) + more
 
@@ -317,7 +318,7 @@ class _Found:
 
 def stray_words(words: Iterable[str]) -> list[str]:
     """The few words among numbers that may stand for missing values, such as "-" and "inf"; none if there are many."""
-    found = [w for w in words if w.startswith("#") or not any(map(str.isdigit, w))]
+    found = [w for w in words if w.startswith("#") or not any(map(str.isnumeric, w))]
     return found if len(found) <= STRAYS else []
 
 

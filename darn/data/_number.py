@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -255,8 +256,9 @@ def _rises(values: Sequence[int]) -> bool:
 
 
 def is_number(word: str) -> bool:
-    """Whether a text is a finite number."""
+    """Whether a text is a finite number, which `Decimal` can hold, too."""
     try:
-        return "_" not in word and abs(float(word)) < 1e300
-    except ValueError:
+        value = float(word)
+        return "_" not in word and abs(value) < 1e300 and (value != 0 or Decimal(word).is_finite())
+    except (ValueError, ArithmeticError):
         return False
