@@ -41,7 +41,7 @@ BROKEN = (
     tokenize.TokenError,
 )
 SUFFIXES = (".npy", ".npz")
-PART = 1 << 23  # bytes of a part of an array
+PART = 1 << 21  # bytes of a part of an array
 _LONGEST = 2**48  # of an axis: an array without bytes may claim any
 
 
