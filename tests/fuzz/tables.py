@@ -21,7 +21,7 @@ from darn import TableDARN
 from darn.cli import main
 from darn.data import read_table
 from darn.errors import DarnError
-from fuzz.drive import SilentChange
+from fuzz.drive import SilentChange, clock
 from fuzz.mutate import Rng
 
 NAMES = [
@@ -75,6 +75,17 @@ def _dates(rng: Rng, n: int) -> list[str]:
     return [day.item().strftime(form) for day in days]
 
 
+WORDED = ["%d %b %Y", "%-d %B %Y", "%b %-d, %Y", "%d-%b-%y", "%B %d, %Y"]
+CLOCKED = ["%m/%d/%y %-I:%M %p", "%Y/%m/%d %H:%M", "%-d.%-m.%Y %H:%M:%S", "%I:%M:%S %p", "%Y%m%d %H:%M"]
+STRAYS = ["-", "inf", "#N/A", "unknown"]
+ARABIC = {ord("0") + i: 0x660 + i for i in range(10)}
+
+
+def _formatted(rng: Rng, n: int, forms: list[str]) -> list[str]:
+    form = pick(rng, forms, 1)[0]
+    return [moment.item().strftime(form) for moment in _moments(rng, n, "s")]
+
+
 def _moments(rng: Rng, n: int, unit: str) -> np.ndarray:
     return np.datetime64("1969-12-30T00:00:00", unit) + rng.integers(0, 10**10, n)
 
@@ -110,6 +121,17 @@ COLUMNS = {
         f"{moment}{zone}" for moment, zone in zip(_moments(rng, n, "s"), pick(rng, ["Z", "+01:00", "-0530"], n))
     ],
     "milliseconds": lambda rng, n: [f"{m}Z".replace("T", " ") for m in _moments(rng, n, "ms")],
+    "dates in words": lambda rng, n: _formatted(rng, n, WORDED),
+    "moments": lambda rng, n: _formatted(rng, n, CLOCKED),
+    "eight digits": lambda rng, n: _formatted(rng, n, ["%Y%m%d"]),
+    "signed": lambda rng, n: [f"{v:+}" for v in rng.integers(-50, 50, n)],
+    "in parentheses": lambda rng, n: [f"({-v:,})" if v < 0 else f"{v:,}" for v in rng.integers(-5000, 5000, n)],
+    "owed dollars": lambda rng, n: [f"(${-v:,.2f})" if v < 0 else f"${v:,.2f}" for v in rng.normal(0, 2000, n)],
+    "huge amounts": lambda rng, n: ["$" + "9" * int(d) for d in rng.integers(1, rng.choice([20, 400, 6000]), n)],
+    "other digits": lambda rng, n: [str(v).translate(ARABIC) for v in rng.integers(0, 10**4, n)],
+    "words among numbers": lambda rng, n: [
+        pick(rng, STRAYS, 1)[0] if rng.random() < 0.1 else str(v) for v in rng.integers(0, 10**4, n)
+    ],
     "percent": lambda rng, n: [f"{v:.1f}%" for v in rng.normal(0, 30, n)],
     "dollars": lambda rng, n: [f"${v:,.2f}" for v in rng.lognormal(6, 3, n)],
     "decimal commas": lambda rng, n: [f"{v:.3f}".replace(".", ",") for v in rng.normal(0, 3, n)],
@@ -169,7 +191,7 @@ class Tables:
         quick = ["--tiny", "--epochs", "1", "--quiet", *deep]
         if not self.run(home, run, "train", given, "--categorical", "auto", *how, *quick, "--out", run):
             return "refused"
-        self.sampled(home, run, names)
+        self.sampled(home, run, names, way)
         self.completed(rng, home, run, names, rows, way, how)
         self.scored(home, run, given, way)
         self.compressed(home, run, given, how)
@@ -187,6 +209,7 @@ class Tables:
 
     def run(self, home: Path, out: Path, *argv) -> bool:
         """Whether a command has done its work; if not, it has said why in one sentence and left nothing."""
+        clock.command()
         before, err, out_text = self.files(home), io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(err), contextlib.redirect_stdout(out_text):
             status = main([str(a) for a in argv])
@@ -207,10 +230,10 @@ class Tables:
     def files(self, home: Path) -> set[Path]:
         return set(home.rglob("*"))
 
-    def sampled(self, home: Path, run: Path, names: list[str]) -> None:
+    def sampled(self, home: Path, run: Path, names: list[str], way) -> None:
         out = home / "new.csv"
         assert self.run(home, out, "sample", run, "-n", 5, "--out", out), self.refusals[-1]
-        found = list(csv.reader(io.StringIO(out.read_text(), newline="")))
+        found = list(csv.reader(io.StringIO(out.read_text(), newline=""), delimiter=way["delimiter"]))
         assert found[0] == [n.strip() for n in names], "the names are not those of the table"
         assert len(found) == 6
 
