@@ -25,6 +25,7 @@ from darn.data._place import FARTHEST, Places
 from darn.data._within import NumberPart
 from darn.data._within import weighted as _weighted
 
+LARGEST = 1e300  # numbers are below
 DIGITS = 15  # that a float represents exactly
 MOST_DIGITS = 400  # after the point, or zeros before it: the smallest float has 324
 
@@ -255,8 +256,18 @@ def _rises(values: Sequence[int]) -> bool:
 
 
 def is_number(word: str) -> bool:
-    """Whether a text is a finite number."""
+    """Whether a text is a finite number that can be modelled."""
+    return _size(word) < LARGEST
+
+
+def is_too_large(word: str) -> bool:
+    """Whether a text is a number that is infinite, or too large to be modelled."""
+    return _size(word) >= LARGEST
+
+
+def _size(word: str) -> float:
+    """The absolute value of a number; NaN of other texts."""
     try:
-        return "_" not in word and abs(float(word)) < 1e300
+        return np.nan if "_" in word else abs(float(word))
     except ValueError:
-        return False
+        return np.nan

@@ -23,6 +23,7 @@ from darn.data._sniff import (
     LINES,
     UnclosedError,
     agreement,
+    distinct,
     is_blank,
     is_comment,
     is_header,
@@ -265,7 +266,7 @@ def _open_lines(lines: list[str], what: str, delimiter: str | None, bom: bool) -
         found = True
         width = len(cells)  # of the header or the first row, which the others must match
         if is_header(cells):
-            names, first = tuple(cell.strip() for cell in cells), stop
+            names, first = distinct(cell.strip() for cell in cells), stop
         else:
             first = start
         break
@@ -335,4 +336,7 @@ def _halves(start: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _not_utf8(what: str, at: int) -> str:
-    return f"{what} is not UTF-8 text (byte {at + 1}): save it as UTF-8."
+    return (
+        f"{what} is not UTF-8 text (byte {at + 1}): save it as UTF-8, for example with "
+        "`iconv -f WINDOWS-1252 -t UTF-8`."
+    )
