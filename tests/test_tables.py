@@ -153,7 +153,7 @@ def refused(path, said, **options):
 
 def test_a_name_that_came_before_says_which_column_it_is(tmp_path):
     path = tmp_path / "twice.csv"
-    path.write_text("a,,a,a (column 3),,a\n" + "".join(f"{i % 3},x,{i % 2},y,,{i % 5}\n" for i in range(20)))
+    path.write_text("a,,a,a (column 3),,a\n" + "".join(f"{i % 3},,{i % 2},y,{i % 4},{i % 5}\n" for i in range(20)))
     names = ("a", "", "a (column 3)", "a (column 3) (column 4)", "(column 5)", "a (column 6)")
     assert data.read_table(str(path)).names == names
     schema = data.load(path, columns=Columns("auto", column=["a (column 6)=category"])).schema
@@ -197,6 +197,8 @@ def test_refusals(table, tmp_path):
     np.save(tmp_path / "a.npy", np.eye(12))
     refused(tmp_path / "a.npy", "is not a table", columns=Columns("auto"))
     two = tmp_path / "two.csv"
+    two.write_text("Report,,\na,b,c\n" + "x,y,\n" * 12)
+    refused(two, "columns 2, 3 have values but no name", columns=Columns("auto"))
     two.write_text("a,b\n" + "x,y\n" * 12 + "x\n")
     refused(two, "line 14 has 1 value ", columns=Columns("auto"))
     schema = data.load(table, columns=AUTO, labels="kind").schema
