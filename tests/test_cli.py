@@ -219,6 +219,7 @@ def print_quietly(real):
 BAD_USE = {
     "no command": (lambda r, d: ["trian", "digits"], ["'trian'", "did you mean train?"]),
     "no option": (lambda r, d: ["--versoin"], ["--versoin", "--version"]),
+    "no option like it": (lambda r, d: ["compress", r, r, "--out", r], ["--out", "`darn compress --help` lists"]),
     "unknown recipe": (lambda r, d: ["recipes", "mnist-50"], ["mnist-500"]),
     "unknown set": (lambda r, d: ["data", "mushroms"], ["mushrooms"]),
     "no game": (lambda r, d: ["data", "atari"], ["--game", "pong"]),

@@ -71,6 +71,10 @@ COLUMNS = {
     "id, a category that is always missing": (["?"] * N, "category"),
     "ordered category": ([str(v) for v in RNG.randint(0, 9, N)], ""),
     "ordered category, scale": (RNG.choice(["Low", "Medium", "High"], N), ""),
+    "ordered category, agreement": (
+        RNG.choice(["Agree", "Disagree", "Neutral", "Strongly agree", "Strongly disagree"], N),
+        "",
+    ),
     "boolean": ([str(v) for v in RNG.randint(0, 2, N)], ""),
     "boolean, words": (RNG.choice(["yes", "no"], N), ""),
     "boolean, holes": (holed(RNG.choice(["TRUE", "FALSE"], N)), ""),
@@ -87,8 +91,10 @@ COLUMNS = {
     "real number": ([f"{v:.2f}" for v in RNG.normal(0, 3, N)], ""),
     "real number, all digits": ([repr(float(v)) for v in RNG.standard_cauchy(N)], ""),
     "whole number, as floats": ([repr(float(v)) for v in RNG.poisson(60, N)], ""),
-    "real number, exponents": ([f"{v:.3e}" for v in RNG.lognormal(0, 5, N)], ""),
-    "whole number, large": ([f"{v:.4e}" for v in RNG.lognormal(60, 5, N)], ""),
+    "real number, exponents": ([f"{v:.4g}" for v in RNG.lognormal(0, 5, N)], ""),
+    "whole number, large": ([f"{v:.4g}" for v in RNG.lognormal(60, 5, N)], ""),
+    "scientific": ([f"{v:.3e}" for v in OWN.normal(0, 1e-7, N)], ""),
+    "scientific, large, holes": (holed([f"{v:.0E}" for v in OWN.lognormal(60, 1, N)]), ""),
     "date": (days(RNG.randint(0, 900, N)), ""),
     "date, holes": (holed(days(RNG.randint(0, 900, N))), ""),
     "real number, holes that are dashes": (["-", *(f"{v:.2f}" for v in OWN.normal(0, 3, N - 1))], ""),
@@ -408,7 +414,7 @@ def test_dates_of_several_zones_are_moments():
 
 ALMOST = {
     "12 kg": ([f"{i}.5" for i in range(40)], "numbers"),
-    "1e300": ([f"{i}" for i in range(40)], "numbers"),
+    "1kg": ([f"{i}" for i in range(40)], "numbers"),
     "2014-02-30": (days(range(40)), "dates as %Y-%m-%d"),
     "n.a. 2": ([f"{i}%" for i in range(40)], "amounts like"),
 }
@@ -426,6 +432,14 @@ def test_the_cell_that_makes_a_column_of_numbers_texts_is_named(odd):
         infer(["v", "k"], cells, None, "it", kinds={"v": kind})
 
 
+def test_dates_in_several_formats_are_named():
+    words = [f"{v:%Y-%m-%d}" if i % 2 else f"{v:%d/%m/%Y}" for i, v in enumerate(LATER[:60])]
+    cells = np.array([[w, "ab"[i % 2]] for i, w in enumerate(words)], object)
+    column = infer(["v", "k"], cells, None, "it").columns[0]
+    assert column.kind == "id"
+    assert re.search(r"dates are in several formats, like '\d{4}-\d\d-\d\d' and '\d\d/\d\d/\d{4}'", column.why)
+
+
 def test_words_among_numbers_stand_for_missing_values():
     """They are named, and are no holes; samples are written as most missing values are."""
     words = [*(f"{i}.5" for i in range(40)), "-", "#N/A", "-", "n/a"]
@@ -436,6 +450,9 @@ def test_words_among_numbers_stand_for_missing_values():
     rows = schema.encode(["v", "k"], cells, "it", holes=True)
     assert rows.unknown.any(axis=1).tolist() == [False] * 43 + [True]
     assert schema.decode(rows.bits)[41][0] == "-"
+    for large in ("1e300", "-1e308"):  # beyond all numbers that can be modelled
+        found = infer(["v", "k"], np.array([[large, "a"], *cells[:40].tolist()], object), None, "it").columns[0]
+        assert (found.kind, found.missing) == ("number", (large,))
     codes = [["A7", "a"], *([f"{i}", "b"] for i in range(40))]  # a text with a digit may mean more than nothing
     assert "all but 'A7'" in infer(["v", "k"], np.array(codes, object), None, "it").statement()[0]
 

@@ -296,6 +296,7 @@ def test_mappings_say_the_same_as_texts():
         ("sex=F", "is not a question"),
         ("P(sex | )", "name of a column is missing"),
         ("P(sex | size)", "no operator after 'size'"),
+        ("P(sex | size=1,234 kg)", "no operator after '234 kg' (a value that has a comma needs double quotes)"),
         ("P(sex | size=)", "a value is missing"),
         ("P(sex | size in {low)", "not closed"),
         ('P(sex="F)', "not closed"),

@@ -151,6 +151,36 @@ def refused(path, said, **options):
         data.load(path, **options)
 
 
+def test_a_name_that_came_before_says_which_column_it_is(tmp_path):
+    path = tmp_path / "twice.csv"
+    path.write_text("a,,a,a (column 3),,a\n" + "".join(f"{i % 3},,{i % 2},y,{i % 4},{i % 5}\n" for i in range(20)))
+    names = ("a", "", "a (column 3)", "a (column 3) (column 4)", "(column 5)", "a (column 6)")
+    assert data.read_table(str(path)).names == names
+    schema = data.load(path, columns=Columns("auto", column=["a (column 6)=category"])).schema
+    assert schema.names == names
+    assert len(data.load_rows(path, columns=Columns(schema=schema))) == 20
+
+
+HEADS = {
+    "country,2019,2020,2021": True,
+    ",1990,2000,2010": True,
+    "country,code,2021,2020,2019": True,
+    "1990,2000,2010": False,
+    "Oslo,2019,2020": False,  # two years may be those of a row
+    "Oslo,2019,2021,2022": False,
+    "Oslo,2019,2020,21": False,
+    "Oslo,2100,2101,2102": False,
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_years_are_names_of_columns(head, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(head + "\n" + ",".join(["3"] * (head.count(",") + 1)) + "\n")
+    assert data.read_table(str(path)).names[1:] == tuple(head.split(",")[1:]) or not HEADS[head]
+    assert len(data.read_table(str(path))) == 2 - HEADS[head]
+
+
 def test_refusals(table, tmp_path):
     refused(table, "categorical = 'auto'")
     refused(table, "cannot be 'colour'", columns=Columns(column=["id=colour"]))
@@ -167,8 +197,8 @@ def test_refusals(table, tmp_path):
     np.save(tmp_path / "a.npy", np.eye(12))
     refused(tmp_path / "a.npy", "is not a table", columns=Columns("auto"))
     two = tmp_path / "two.csv"
-    two.write_text("a,a\n" + "x,y\n" * 12)
-    refused(two, "several columns called 'a'", columns=Columns("auto"))
+    two.write_text("Report,,\na,b,c\n" + "x,y,\n" * 12)
+    refused(two, "columns 2, 3 have values but no name", columns=Columns("auto"))
     two.write_text("a,b\n" + "x,y\n" * 12 + "x\n")
     refused(two, "line 14 has 1 value ", columns=Columns("auto"))
     schema = data.load(table, columns=AUTO, labels="kind").schema

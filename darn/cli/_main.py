@@ -80,7 +80,7 @@ class CommandLine:
         prog = f"darn {args.command}" if args.command else "darn"
         if not word.startswith("-"):
             raise DarnError(f"unexpected argument {word!r}; see `{prog} --help`")
-        near = difflib.get_close_matches(word.split("=")[0], self.options()[args.command or ""], n=1)
+        near = difflib.get_close_matches(word.split("=")[0], self.options()[args.command or ""], n=1, cutoff=0.7)
         hint = f"did you mean {near[0]}?" if near else f"`{prog} --help` lists them"
         raise DarnError(f"there is no option {word}: {hint}")
 

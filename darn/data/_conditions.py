@@ -238,7 +238,8 @@ class _Scanner:
         name = self.name()
         found = _OPERATOR.match(self.text, self.at)
         if found is None:
-            raise self.fail(f"there is no operator after {name!r}")
+            quotes = "" if name in self.names else " (a value that has a comma needs double quotes)"
+            raise self.fail(f"there is no operator after {name!r}{quotes}")
         self.at = found.end()
         op = " ".join((found[1] or found[2]).split()).replace("==", "=")
         if op in ("is missing", "is given"):

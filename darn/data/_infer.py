@@ -16,8 +16,9 @@ from darn.data._date import Date, date_format, seconds
 from darn.data._fit_number import fit_number, lattice
 from darn.data._labels import check_known, column_index, numbers_first, plain
 from darn.data._limits import check_names
-from darn.data._number import Number, is_number
+from darn.data._number import Number, is_number, is_too_large
 from darn.data._schema import Schema, stripped
+from darn.data._scientific import Scientific, scientific_form
 from darn.errors import DarnError
 
 SIGNS = {"decimal-comma": ",", "decimal-point": "."}
@@ -36,6 +37,12 @@ SCALES = (
     ("mild", "moderate", "severe"),
     ("poor", "fair", "good", "very good", "excellent"),
     ("tiny", "small", "medium", "large", "huge"),
+    ("strongly disagree", "disagree", "neutral", "agree", "strongly agree"),
+    ("strongly disagree", "disagree", "neither agree nor disagree", "agree", "strongly agree"),
+    ("strongly disagree", "somewhat disagree", "neutral", "somewhat agree", "strongly agree"),
+    ("very dissatisfied", "dissatisfied", "neutral", "satisfied", "very satisfied"),
+    ("very unlikely", "unlikely", "neutral", "likely", "very likely"),
+    ("very poor", "poor", "average", "good", "excellent"),
     ("xs", "s", "m", "l", "xl", "xxl"),
     *(tuple(map(str.lower, names)) for names in (calendar.day_abbr, calendar.day_name, calendar.month_abbr[1:])),
     tuple(map(str.lower, calendar.month_name[1:])),
@@ -161,7 +168,7 @@ class _Found:
             found = rest.column(kind, like)
         except _UnfitError:
             return None
-        if found.kind not in ("number", "amount", "date"):
+        if found.kind not in ("number", "amount", "scientific", "date"):
             return None
         blank = self.rows - sum(self.count.values())
         usual = max(self.missing, *strays, key=lambda w: self.count.get(w, blank))
@@ -228,6 +235,10 @@ class _Found:
             others = [w for w in known if not fits(w)]
             if len(others) <= max(1, len(known) // 20) < len(known) // 4:
                 return f", as all but {self.where(others)} are {what}"
+        found = {w: date_format([w]) for w in known[:: -(-len(known) // 50)]}
+        if all(found.values()):
+            first, *_, last = sorted(found, key=lambda w: str(found[w]))
+            return f", as these dates are in several formats, like {first!r} and {last!r}"
         return ""
 
     def where(self, words: Sequence[str]) -> str:
@@ -292,7 +303,10 @@ class _Found:
             if almost := self._almost():
                 said = f"is not of numbers{almost}"
             raise _UnfitError(f"column {self.name!r} {said}: correct it")
-        return self._numbers(lambda w: w, why)
+        number = self._numbers(lambda w: w, why)
+        if written := scientific_form(self.known):
+            return Scientific(self.name, why, self.optional, number.one_hot, number, *written)
+        return number
 
     def _numbers(self, number: Callable[[str], str | None], why: str) -> Number:
         """The numbers that the texts spell."""
@@ -317,8 +331,9 @@ class _Found:
 
 
 def stray_words(words: Iterable[str]) -> list[str]:
-    """The few words among numbers that may stand for missing values, such as "-" and "inf"; none if there are many."""
-    found = [w for w in words if w.startswith("#") or not any(map(str.isnumeric, w))]
+    """The few words among numbers that may stand for missing values, such as "-", "inf" and 1e308; none if there are
+    many."""
+    found = [w for w in words if w.startswith("#") or not any(map(str.isnumeric, w)) or is_too_large(w)]
     return found if len(found) <= STRAYS else []
 
 

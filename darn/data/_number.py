@@ -26,6 +26,7 @@ from darn.data._place import FARTHEST, Places
 from darn.data._within import NumberPart
 from darn.data._within import weighted as _weighted
 
+LARGEST = 1e300  # numbers are below
 DIGITS = 15  # that a float represents exactly
 MOST_DIGITS = 400  # after the point, or zeros before it: the smallest float has 324
 
@@ -256,9 +257,19 @@ def _rises(values: Sequence[int]) -> bool:
 
 
 def is_number(word: str) -> bool:
-    """Whether a text is a finite number, which `Decimal` can hold, too."""
+    """Whether a text is a finite number that can be modelled."""
+    return _size(word) < LARGEST
+
+
+def is_too_large(word: str) -> bool:
+    """Whether a text is a number that is infinite, or too large to be modelled."""
+    return _size(word) >= LARGEST
+
+
+def _size(word: str) -> float:
+    """The absolute value of a number, which `Decimal` can hold, too; NaN of other texts."""
     try:
-        value = float(word)
-        return "_" not in word and abs(value) < 1e300 and (value != 0 or Decimal(word).is_finite())
+        value = np.nan if "_" in word else abs(float(word))
+        return value if value != 0 or Decimal(word).is_finite() else np.nan
     except (ValueError, ArithmeticError):
-        return False
+        return np.nan

@@ -15,13 +15,14 @@ from darn.data._date import Date
 from darn.data._draws import RowDraws
 from darn.data._number import Number
 from darn.data._part import MISSING, AbstractPart
+from darn.data._scientific import Scientific
 from darn.errors import DarnError, FormatError, printable
 from darn.jsonable import decode, shown
 
 UNSEEN = ("error", "missing", "nearest")  # what a text that no training row had may count as
 MOST_UNSEEN = 1000  # such texts of a column that are counted
 T, E = TypeVar("T"), TypeVar("E")
-_KINDS: dict[str, type] = {c.kind: c for c in (Category, Number, Amount, Date, Aside)}
+_KINDS: dict[str, type] = {c.kind: c for c in (Category, Number, Amount, Scientific, Date, Aside)}
 
 
 class UnseenError(DarnError):

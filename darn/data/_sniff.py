@@ -7,8 +7,10 @@ with nulls, turns blank lines into rows, and takes ten times as long to import.
 from __future__ import annotations
 
 import csv
+import itertools
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from darn.data._layout import BLANKS
@@ -124,12 +126,28 @@ def is_comment(cells: list[str], width: int) -> bool:
 
 
 def is_header(cells: list[str]) -> bool:
-    """No cell is a number; or they are 0, 1, 2, ... in order, which pandas writes over an array.
+    """No cell is a number; or they are 0, 1, 2, ... in order, which pandas writes over an array; or words and at least
+    three years in a row.
 
-    A line with some numbers and some words counts as data and is refused there: if it were taken for a header, a row
-    with a typo would be lost.
+    Another line with some numbers and some words counts as data and is refused there: if it were taken for a header, a
+    row with a typo would be lost.
     """
     words = [cell.strip() for cell in cells]
     if len(words) > 2 and words == [str(i) for i in range(len(words))]:
         return True
-    return any(words) and not any(map(is_number, words))
+    numbers = [word for word in words if is_number(word)]
+    return any(words) and len(numbers) < len(words) and (not numbers or _are_years(numbers))
+
+
+def _are_years(words: list[str]) -> bool:
+    years = [int(word) for word in words if re.fullmatch(r"(1[89]|20)\d\d", word, re.ASCII)]
+    steps = {b - a for a, b in itertools.pairwise(years)}
+    return len(years) == len(words) > 2 and len(steps) == 1 and steps <= {1, -1, 5, -5, 10, -10}
+
+
+def distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of columns; one that came before says which column it is."""
+    found: dict[str, None] = {}
+    for i, name in enumerate(names, 1):
+        found[f"{name} (column {i})".strip() if name in found else name] = None
+    return tuple(found)

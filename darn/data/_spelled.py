@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -64,8 +64,12 @@ class AbstractSpelled(AbstractColumn):
     def log_density(self, words, values):
         return self.number.log_density(self.numbers(words), values) + self.log_unit
 
+    def drawn(self, numbers: Sequence[str], fits: Callable[[np.ndarray], np.ndarray]) -> list[str]:
+        """The texts of numbers that were drawn; `fits` says of texts whether they may stand for these numbers."""
+        return self.texts(numbers)
+
     def draw(self, values, rng):
-        return self.texts(self.number.draw(values, rng))
+        return self.drawn(self.number.draw(values, rng), lambda words: self.find(words) == values)
 
     def part(self, tests):
         steps = allowed_steps(self.place, tests, f"in the column's writing, like {self.ends()[0]}")
@@ -99,10 +103,11 @@ class SpelledPart(AbstractPart):
         return self._numbers.allows(self.column.numbers(words))
 
     def draw(self, values, rng):
-        return self.column.texts(self._numbers.draw(values, rng))
+        fits = lambda words: self.allows(words) & (self.column.find(words) == values)  # noqa: E731
+        return self.column.drawn(self._numbers.draw(values, rng), fits)
 
     def means(self):
         return self.column.means(self._numbers)
 
     def quantile(self, p, level):
-        return self.column.texts([self._numbers.quantile(p, level)])[0]
+        return self.column.drawn([self._numbers.quantile(p, level)], self.allows)[0]

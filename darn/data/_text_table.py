@@ -23,6 +23,7 @@ from darn.data._sniff import (
     LINES,
     UnclosedError,
     agreement,
+    distinct,
     is_blank,
     is_comment,
     is_header,
@@ -265,11 +266,25 @@ def _open_lines(lines: list[str], what: str, delimiter: str | None, bom: bool) -
         found = True
         width = len(cells)  # of the header or the first row, which the others must match
         if is_header(cells):
-            names, first = tuple(cell.strip() for cell in cells), stop
+            names, first = distinct(cell.strip() for cell in cells), stop
+            _check_named(cells, parse(lines, delimiter, after_blank, what, first=stop, strict=False), what)
         else:
             first = start
         break
     return TextTable(what, lines, delimiter, after_blank, width, names, first, bom), found
+
+
+def _check_named(head: list[str], rows: Iterator[tuple[int, int, list[str]]], what: str) -> None:
+    """Refuses a first row that names few columns, as titles do. One column, of row numbers, may have no name."""
+    nameless = [j for j, cell in enumerate(head) if not cell.strip()]
+    some = [cells for _, _, cells in islice(rows, _SHOWN) if len(cells) == len(head)] if len(nameless) > 1 else []
+    filled = [j + 1 for j in nameless if any(cells[j].strip() for cells in some)]
+    if len(filled) > 1:
+        said = ", ".join(map(str, filled[:8])) + ", ..." * (len(filled) > 8)
+        raise DarnError(
+            f"{what}: columns {said} have values but no name in the first row: name every column there, and take out "
+            "the lines above the names."
+        )
 
 
 def _file_lines(path: Path, what: str) -> Iterator[str]:
@@ -335,4 +350,7 @@ def _halves(start: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _not_utf8(what: str, at: int) -> str:
-    return f"{what} is not UTF-8 text (byte {at + 1}): save it as UTF-8."
+    return (
+        f"{what} is not UTF-8 text (byte {at + 1}): save it as UTF-8, for example with "
+        "`iconv -f WINDOWS-1252 -t UTF-8`."
+    )
