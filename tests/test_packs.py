@@ -17,7 +17,7 @@ from darn import DarnError, data, random
 from darn.cli import main
 from darn.data import _pack, _pack_rows, _pack_write, _raw
 from darn.runs.run import load
-from darn.training import _feed, _step
+from darn.training import _feed, _order, _step
 
 BITS = (np.random.default_rng(0).random((523, 21)) < 0.3).astype(np.uint8)
 GREY = np.random.default_rng(1).integers(0, 256, (120, 6, 5), dtype=np.uint8)
@@ -36,7 +36,7 @@ def small(monkeypatch):
 @pytest.fixture(params=[False, True], ids=["few rows", "very many rows"])
 def many(request, monkeypatch):
     """A hundred rows count as so many that no list of their numbers is made."""
-    for module in (_raw, random, _feed) if request.param else ():
+    for module in (_raw, random, _order) if request.param else ():
         monkeypatch.setattr(module, "MANY", 100)
 
     def forget():  # what is compiled already has the other number in it
