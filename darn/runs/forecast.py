@@ -17,11 +17,10 @@ from darn.model import Stack
 from darn.runs.dataset import limit
 from darn.runs.recipe import Recipe
 from darn.runs.start import new_model
-from darn.training import DeviceRows, Hyper, Program, validation_samples
+from darn.training import CHUNK, PART, DeviceRows, Hyper, Program, validation_samples
 
 STEPS = 8  # of the measured program
 CALLS, SECONDS = 5, 0.2  # of the measured program in a row, and how long a call takes
-HELD = 3 * (32 << 20)  # bytes of a packed set in memory at a time
 WITHIN, BETWEEN = 50.0, 5.0  # GB/s between the devices of a host, and between hosts, unless it is said
 
 
@@ -95,7 +94,7 @@ def forecast(
         times += one.step_times(most)  # again, some seconds later: what else the machine does comes and goes
         seconds = float(np.median(times))
     # The rows, and the order and keys of an epoch; or the chunks that are read of the rows.
-    data = sum(_held(part) for part in (train, valid))
+    data = _held(train, 2 * CHUNK) + _held(valid, 2 * PART)
     fixed = kept + data // total + (0 if train.in_parts else 16 * len(train))
     slope = max((double.temporary - one.temporary) / own, 1.0)
     available = _available()
@@ -194,11 +193,11 @@ def _temporary(program: Any) -> int:
     return int(getattr(program.memory_analysis(), "temp_size_in_bytes", 0))
 
 
-def _held(rows: Any) -> int:
-    """Bytes of rows in memory: all of them, or chunks of a packed set."""
+def _held(rows: Any, most: int) -> int:
+    """Bytes of rows in memory: all of them, or at most so many of a packed set, which comes in parts."""
     some = rows.take(slice(100))
     every = _bytes([some.values, some.context, some.weights]) * len(rows) // len(some)
-    return min(every, HELD) if rows.in_parts else every
+    return min(every, most) if rows.in_parts else every
 
 
 def _bytes(arrays: Any) -> int:

@@ -3,6 +3,8 @@
 from darn.training._checkpoint import checkpoint_host as checkpoint_host
 from darn.training._checkpoint import load_checkpoint as load_checkpoint
 from darn.training._checkpoint import save_checkpoint as save_checkpoint
+from darn.training._feed import CHUNK as CHUNK
+from darn.training._feed import PART as PART
 from darn.training._fit import Fit as Fit
 from darn.training._fit import fit as fit
 from darn.training._group import train_group as train_group
