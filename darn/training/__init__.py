@@ -29,6 +29,7 @@ from darn.training._rows import DeviceRows as DeviceRows
 from darn.training._step import Program as Program
 from darn.training._step import TrainState as TrainState
 from darn.training._step import compiling as compiling
+from darn.training._step import copied as copied
 from darn.training.weight_noise import NoisyGradients as NoisyGradients
 from darn.training.weight_noise import WeightNoise as WeightNoise
 from darn.training.weight_noise import gradient_and_squares as gradient_and_squares
