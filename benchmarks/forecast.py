@@ -1,9 +1,9 @@
 """`darn plan` beside what a run takes: `python -m benchmarks.forecast [RECIPE ...] [--out FILE]`.
 
-The recipes are trained for some seconds each, and then predicted, in turn on the same device. The seconds of a step are
-those that the run itself counts. Memory is the peak that an accelerator reports in the first round; name small recipes
-first, since a peak shows only if it is higher than those before. A CPU has no such record: there it is the arrays that
-the run holds, and what XLA says of the run's programs.
+The recipes are trained for some seconds each and predicted, in turn on the same device, each in a process of its own.
+The seconds of a step are those that the run itself counts. Memory is the peak that an accelerator reports in the first
+round, compilation included. A CPU has no such record: there it is the arrays that the run holds, and what XLA says of
+the run's programs.
 """
 
 import argparse
@@ -11,27 +11,40 @@ import gc
 import json
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import jax
 
 from benchmarks.measure import ROOT, device_name, environment
-from darn.data import Splits
 from darn.paper.recipes import RECIPES
 from darn.runs.dataset import load_data
-from darn.runs.forecast import forecast
-from darn.runs.recipe import Recipe
+from darn.runs.forecast import Forecast, forecast
 from darn.runs.start import new_model
 from darn.training import DeviceRows, Loop
 
-NAMES = ("digits", "dna", "mushrooms", "adult", "mnist-500")  # by their memory
+NAMES = ("digits", "dna", "mushrooms", "adult", "mnist-500")
 SECONDS = 3.0
 WITHIN = 0.25
 
 
-def measured(recipe: Recipe, splits: Splits) -> dict[str, float | None]:
+def alone(f, *given):
+    """f(*given) in a process of its own, since a device tells the peak of a whole process."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(f, *given).result()
+
+
+def predicted(name: str) -> Forecast:
+    """What `darn plan` says."""
+    recipe = RECIPES[name]
+    return forecast(recipe, load_data(recipe))
+
+
+def measured(name: str) -> dict[str, float]:
     """Seconds of a step, and bytes, of a run that is ended after some seconds."""
-    before = _reported()
+    recipe, before = RECIPES[name], _reported()
+    splits = load_data(recipe)
     dynamic = recipe.data.binarize == "dynamic" and splits.train.grey
     rows = DeviceRows.put(splits.train), DeviceRows.put(splits.valid)
     loop = Loop([new_model(recipe, splits)], [recipe.training], *rows, dynamic=dynamic)
@@ -45,10 +58,8 @@ def measured(recipe: Recipe, splits: Splits) -> dict[str, float | None]:
     after = _reported()
     if before is None or after is None:
         memory = _by_programs(loop, *rows)
-    elif after["peak_bytes_in_use"] > before["peak_bytes_in_use"]:
-        memory = after["peak_bytes_in_use"] - before["bytes_in_use"]
     else:
-        memory = None
+        memory = after["peak_bytes_in_use"] - before["bytes_in_use"]
     return {"step_seconds": statistics.median(times), "memory_bytes": memory}
 
 
@@ -72,17 +83,18 @@ def main(argv: list[str] | None = None) -> dict:
     parser.add_argument("--rounds", type=int, default=1, help="more on a machine that has other work to do")
     parser.add_argument("--out", type=Path, help="where the JSON goes; default: results/bench/<device>-forecast.json")
     args = parser.parse_args(argv)
-    given = {name: (RECIPES[name], load_data(RECIPES[name])) for name in args.recipes}
     rounds = []
     for _ in range(args.rounds):
-        runs = {name: measured(*one) for name, one in given.items()}
-        rounds.append({name: (runs[name], forecast(*one)) for name, one in given.items()})
+        rounds.append({name: (alone(measured, name), alone(predicted, name)) for name in args.recipes})
     command = " ".join(["python -m benchmarks.forecast", *args.recipes, f"--rounds {args.rounds}"])
-    record = environment(command, 0) | {"seconds": SECONDS, "recipes": [compared(name, rounds) for name in given]}
+    record = environment(command, 0) | {
+        "seconds": SECONDS,
+        "recipes": [compared(name, rounds) for name in args.recipes],
+    }
     for one in record["recipes"]:
         print(json.dumps(one), flush=True)
     ratios = [one[key]["ratio"] for one in record["recipes"] for key in ("step_seconds", "memory_bytes")]
-    within = [ratio is not None and abs(ratio - 1) <= WITHIN for ratio in ratios]
+    within = [abs(ratio - 1) <= WITHIN for ratio in ratios]
     print(f"{sum(within)} of {len(within)} predictions are within {WITHIN:.0%}")
     out = args.out or ROOT / "results" / "bench" / f"{device_name()}-forecast.json"
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +109,11 @@ def compared(name: str, rounds: list[dict]) -> dict:
     step = {"predicted": statistics.median(steps[1]), "measured": statistics.median(steps[0])}
     step |= {"ratio": statistics.median(p / m for m, p in zip(*steps)), "rounds": steps}
     memory = {"predicted": told[0].memory_bytes, "measured": runs[0]["memory_bytes"]}
-    memory["ratio"] = memory["measured"] and memory["predicted"] / memory["measured"]
+    memory["ratio"] = memory["predicted"] / memory["measured"]
+    memory |= {
+        "compiling": told[0].compiling_bytes,
+        "running": told[0].state_bytes + told[0].data_bytes + told[0].activation_bytes,
+    }
     return {"recipe": name, "batch": told[0].batch, "step_seconds": step, "memory_bytes": memory}
 
 

@@ -1,6 +1,6 @@
 """Packed sets: peak memory of commands on sets of any size, and the rate of training beside rows in memory.
 
-python -m benchmarks.packs --gb 1 8 --stop 120
+python -m benchmarks.packs --gb 1 8 --stop compress=300
 """
 
 import argparse
@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import jax
 import numpy as np
 
 from benchmarks.measure import ROOT, device_name, environment
@@ -22,7 +23,7 @@ from benchmarks.memory import MODEL, PART, measure
 from darn.model_file import save_model
 
 COMMANDS = ("pack", "train", "eval", "compress")
-RATE = {"rows": 1_000_000, "steps": 1_000, "repeats": 7}
+RATE = {"rows": 1_000_000, "seconds": 2.0, "repeats": 7}
 
 
 def write(path: Path, rows: int) -> None:
@@ -53,14 +54,14 @@ def grow(packed: Path, gb: float) -> int:
     return sum(part.rows for part in parts)
 
 
-def peaks(gb: float, base: float, folder: Path, only: list[str], stop: float) -> list[dict]:
-    """Peak memory of each command on a set of so many gigabytes; those that take longer are stopped by Ctrl-C."""
+def peaks(gb: float, base: float, batch: int, folder: Path, only: list[str], stop: dict[str, float]) -> list[dict]:
+    """Peak memory of each command on a set of so many gigabytes; Ctrl-C stops those of `stop` after so many seconds."""
     rows = int(min(base, gb) * 1e9 / (MODEL.n_x / 8))
     file, packed, run, model = (folder / name for name in ("x.npz", "packed", "run", "model.safetensors"))
     write(file, rows)
     save_model(model, MODEL.random(0))
     small = ["--n_h", str(MODEL.n_h), "--n_d", str(MODEL.n_d), "--visible", MODEL.visible, "--quiet"]
-    train = ["train", str(packed), "--epochs", "1", "--batch", "100", *small, "--out", str(run)]
+    train = ["train", str(packed), "--epochs", "1", "--batch", str(batch), *small, "--out", str(run)]
     words = {
         "pack": ["data", "pack", str(file), "--out", str(packed)],
         "train": train,
@@ -72,7 +73,7 @@ def peaks(gb: float, base: float, folder: Path, only: list[str], stop: float) ->
         if name not in only and name != "pack":
             continue
         size = {"gb": min(base, gb) if name == "pack" else gb, "rows": rows}
-        one = {"command": name, **size, **measure(words[name], None if name == "pack" else stop)}
+        one = {"command": name, **size, **measure(words[name], stop.get(name))}
         print(json.dumps(one), flush=True)
         found.append(one)
         if name == "pack":
@@ -84,8 +85,21 @@ def peaks(gb: float, base: float, folder: Path, only: list[str], stop: float) ->
     return found
 
 
-def rates(folder: Path, rows: int, steps: int, repeats: int) -> dict:
-    """Steps a second from a packed set that is not held in memory, and from the same rows in memory, in turn."""
+def fed(feed) -> dict[str, float]:
+    """Microseconds that reading the rows of a step takes, in an epoch of its own with nothing beside it."""
+    wall, busy = time.perf_counter(), time.process_time()
+    starts = range(0, feed.program.steps_per_epoch, feed.steps)
+    for start in starts:
+        jax.block_until_ready(feed._chunk((1, start)))
+    taken = {"wall": time.perf_counter() - wall, "processor": time.process_time() - busy}
+    return {kind: 1e6 * seconds / feed.program.steps_per_epoch for kind, seconds in taken.items()}
+
+
+def rates(folder: Path, rows: int, seconds: float, repeats: int) -> dict:
+    """Steps a second from a packed set that is not held in memory, and from the same rows in memory, in turn.
+
+    Whole epochs are timed, after one that is not: what is read ahead at the begin of a repeat is read ahead at its end.
+    """
     from darn import Training, data
     from darn.data import _pack_rows
     from darn.training import Loop
@@ -103,21 +117,30 @@ def rates(folder: Path, rows: int, steps: int, repeats: int) -> dict:
     ways = {"memory": on_devices(whole.train), "packed": on_devices(streamed.train)}
     loops = {name: Loop([MODEL.fresh(0)], [config], given, valid) for name, given in ways.items()}
     taken: dict[str, list[dict]] = {name: [] for name in loops}
-    for loop in loops.values():
-        loop.advance()  # compiles
+    feeds = [fed(loops["packed"].feed) for _ in range(repeats + 1)][1:]
+
+    def trained(loop: Loop, epochs: int) -> tuple[float, float]:
+        until, wall, busy = loop.epoch + epochs, time.perf_counter(), time.process_time()
+        while loop.epoch < until:
+            loop.advance()
+        return time.perf_counter() - wall, time.process_time() - busy
+
+    once = {name: [trained(loop, 1) for _ in range(2)][1][0] for name, loop in loops.items()}  # the first compiles
+    epochs = max(round(seconds / once["memory"]), 1)
     for _ in range(repeats):
         for name, loop in loops.items():
-            done, wall, busy = 0, time.perf_counter(), time.process_time()
-            while done < steps:
-                before = loop.epoch * loop.program.steps_per_epoch + loop.feed.step
-                loop.advance()
-                done += loop.epoch * loop.program.steps_per_epoch + loop.feed.step - before
-            wall, busy = time.perf_counter() - wall, time.process_time() - busy
-            taken[name].append({"steps_a_second": done / wall, "steps_a_processor_second": done / busy})
+            trained(loop, 1)
+            before = loop.epoch
+            wall, busy = trained(loop, epochs)
+            steps = (loop.epoch - before) * loop.program.steps_per_epoch
+            taken[name].append({"steps_a_second": steps / wall, "steps_a_processor_second": steps / busy})
     for loop in loops.values():
         loop.feed.close()
     shutil.rmtree(folder / "packed")
-    found: dict = {"rows": rows, "columns": MODEL.n_x, "batch": 100, "repeats": taken}
+    sizes = {"rows": rows, "columns": MODEL.n_x, "batch": 100, "epochs_a_repeat": epochs}
+    found: dict = sizes | {"repeats": taken, "microseconds_of_feed_a_step": {}}
+    for kind in ("wall", "processor"):
+        found["microseconds_of_feed_a_step"][kind] = statistics.median(one[kind] for one in feeds)
     for kind in ("steps_a_second", "steps_a_processor_second"):
         each = {name: statistics.median(one[kind] for one in many) for name, many in taken.items()}
         ratios = [p[kind] / m[kind] for p, m in zip(taken["packed"], taken["memory"])]
@@ -132,9 +155,12 @@ def main(argv: list[str] | None = None) -> dict:
         "--base", type=float, default=1, help="gigabytes that are packed; their parts are then repeated"
     )
     parser.add_argument("--only", nargs="+", choices=(*COMMANDS, "rate"), default=[*COMMANDS, "rate"])
-    parser.add_argument("--stop", type=float, help="after so many seconds, a command is stopped by Ctrl-C")
+    parser.add_argument("--batch", type=int, default=1000, help="of the training whose memory is measured")
+    parser.add_argument(
+        "--stop", nargs="+", default=[], metavar="COMMAND=SECONDS", help="commands that are stopped by Ctrl-C"
+    )
     parser.add_argument("--rate-rows", type=int, default=RATE["rows"])
-    parser.add_argument("--rate-steps", type=int, default=RATE["steps"], help="at least, each time")
+    parser.add_argument("--rate-seconds", type=float, default=RATE["seconds"], help="about, each time")
     parser.add_argument("--folder", type=Path, default=Path("runs/packs"), help="for the sets, which are removed")
     parser.add_argument("--out", type=Path, help="where the JSON goes; default: results/bench/<device>-packs.json")
     args = parser.parse_args(argv)
@@ -142,14 +168,15 @@ def main(argv: list[str] | None = None) -> dict:
     out = args.out or ROOT / "results" / "bench" / f"{device_name()}-packs.json"
     command = " ".join(["python -m benchmarks.packs", *(sys.argv[1:] if argv is None else argv)])
     record = environment(command, 0) | {"columns": MODEL.n_x, "model": MODEL.name}
-    record |= {"stopped_after_seconds": args.stop, "memory": []}
+    stop = {name: float(seconds) for name, _, seconds in (one.partition("=") for one in args.stop)}
+    record |= {"batch": args.batch, "stopped_after_seconds": stop, "memory": []}
     out.parent.mkdir(parents=True, exist_ok=True)
     if "rate" in args.only:
-        record["rate"] = rates(args.folder, args.rate_rows, args.rate_steps, RATE["repeats"])
+        record["rate"] = rates(args.folder, args.rate_rows, args.rate_seconds, RATE["repeats"])
         print(json.dumps({k: v for k, v in record["rate"].items() if k != "repeats"}), flush=True)
         out.write_text(json.dumps(record, indent=1) + "\n")
     for gb in args.gb if set(args.only) & set(COMMANDS) else ():
-        record["memory"] += peaks(gb, args.base, args.folder, args.only, args.stop)
+        record["memory"] += peaks(gb, args.base, args.batch, args.folder, args.only, stop)
         out.write_text(json.dumps(record, indent=1) + "\n")
     return record
 

@@ -1,12 +1,18 @@
 """Random numbers and permutations that are fast enough for training small models on a CPU."""
 
+import math
+from collections.abc import Iterator
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from darn.shuffle import MANY, ROUNDS, feistel
 
+FEW_BITS = 14  # of numbers that leave enough random bits in a word of 32
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -56,10 +62,40 @@ def permutation(key: PRNGKeyArray, n: int) -> Int[Array, " n"]:
     if n > MANY:
         return permuted(key, jnp.arange(n, dtype=jnp.uint32), n)
     low = max(n - 1, 1).bit_length()
-    if low > 14:  # too few random bits would be left, and an epoch over so many rows is long anyway
-        return jax.random.permutation(key, n)
+    if low > FEW_BITS:  # too few random bits would be left, and an epoch over so many rows is long anyway
+        order = jnp.arange(n)
+        for bits in _sorting(key, n):
+            _, order = lax.sort_key_val(bits, order)
+        return order
     words = jax.random.bits(key, (n,), jnp.uint32) >> low << low | jnp.arange(n, dtype=jnp.uint32)
     return (jnp.sort(words) & ((1 << low) - 1)).astype(jnp.int32)
+
+
+def _sorting(key: PRNGKeyArray, n: int) -> Iterator[UInt32[Array, " n"]]:
+    """The numbers that n numbers are sorted by, one after another, as in `jax.random.permutation`.
+
+    Some of them are equal, so numbers are sorted until it is as good as certain that all of their sequences differ.
+    """
+    for _ in range(math.ceil(3 * math.log(n) / math.log(2**32 - 1))):
+        key, own = jax.random.split(key)
+        yield jax.random.bits(own, (n,), jnp.uint32)
+
+
+@partial(jax.jit, static_argnums=1)
+def _all_bits(key: PRNGKeyArray, n: int) -> list[UInt32[Array, " n"]]:
+    return list(_sorting(key, n))
+
+
+def permutation_by_numpy(key: PRNGKeyArray, n: int) -> Int[np.ndarray, " n"]:
+    """`permutation` of at most `MANY` numbers, for a processor: NumPy sorts ten times as fast as XLA does there."""
+    if (n - 1).bit_length() <= FEW_BITS:
+        return np.asarray(jax.jit(permutation, static_argnums=1)(key, n))
+    order, places = np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint64)
+    for bits in _all_bits(key, n):
+        words = np.asarray(bits).astype(np.uint64) << np.uint64(32) | places
+        words.sort()
+        order = order[words.astype(np.uint32)]
+    return order
 
 
 def permuted(key: PRNGKeyArray, places: UInt32[Array, " N"], n: int) -> Int[Array, " N"]:

@@ -26,8 +26,8 @@ part() {
 }
 
 part draws 75 "$python" -m benchmarks.h200 --out "$out/$device-draws.json"
-part forecast 120 "$python" -m benchmarks.forecast --out "$out/$device-forecast.json"
-part rate 70 "$python" -m benchmarks.packs --only rate --out "$out/$device-packs.json"
+part forecast 330 "$python" -m benchmarks.forecast --out "$out/$device-forecast.json"
+part rate 100 "$python" -m benchmarks.packs --only rate --out "$out/$device-packs.json"
 part laws 120 env JAX_PLATFORMS= XLA_FLAGS= XLA_PYTHON_CLIENT_PREALLOCATE=false \
   "$python" -m pytest -m gpu -vv -W default -n "${WORKERS:-10}" --dist worksteal \
   tests/test_walk_kernel.py tests/test_layers.py tests/test_codec.py

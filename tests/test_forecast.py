@@ -9,6 +9,7 @@ import pytest
 from darn import DarnError, data
 from darn.cli import main
 from darn.data import _pack_rows
+from darn.runs import forecast as told
 from darn.runs.forecast import forecast
 from darn.runs.recipe import Recipe
 from darn.runs.start import new_model
@@ -45,6 +46,27 @@ def test_counts_are_those_of_the_run(found):
         own + SPLITS.train.values.nbytes + SPLITS.valid.values.nbytes, rel=0.25
     )
     assert found.seconds > found.steps * found.step_seconds > 0
+
+
+def test_what_a_device_tells_of_its_memory_is_counted(found, monkeypatch):
+    """The peak while programs are compiled, if it is above the one before and above what XLA says of the programs."""
+    peaks = iter([10**6, 10**9])
+    peak = [next(peaks)]
+
+    def validation(*_):
+        peak[0] = next(peaks, peak[0])
+        return made(*_)
+
+    made = told._Measured.validation
+    monkeypatch.setattr(told._Measured, "validation", validation)
+    monkeypatch.setattr(
+        told, "_told", lambda: {"peak_bytes_in_use": peak[0], "bytes_in_use": 300, "bytes_limit": 10**10}
+    )
+    first, later = (forecast(RECIPE, SPLITS) for _ in range(2))
+    assert first.compiling_bytes == 10**9 - 300
+    assert first.memory_bytes == first.state_bytes + first.data_bytes + first.compiling_bytes
+    assert later.compiling_bytes == found.compiling_bytes == 0  # the peak was there before
+    assert later.memory_bytes == found.memory_bytes
 
 
 def test_an_exchange_is_counted_by_its_bytes(found):

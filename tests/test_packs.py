@@ -17,7 +17,7 @@ from darn import DarnError, data, random
 from darn.cli import main
 from darn.data import _pack, _pack_rows, _pack_write, _raw
 from darn.runs.run import load
-from darn.training import _feed, _step
+from darn.training import _feed, _order, _step
 
 BITS = (np.random.default_rng(0).random((523, 21)) < 0.3).astype(np.uint8)
 GREY = np.random.default_rng(1).integers(0, 256, (120, 6, 5), dtype=np.uint8)
@@ -36,7 +36,7 @@ def small(monkeypatch):
 @pytest.fixture(params=[False, True], ids=["few rows", "very many rows"])
 def many(request, monkeypatch):
     """A hundred rows count as so many that no list of their numbers is made."""
-    for module in (_raw, random, _feed) if request.param else ():
+    for module in (_raw, random, _order) if request.param else ():
         monkeypatch.setattr(module, "MANY", 100)
 
     def forget():  # what is compiled already has the other number in it
@@ -159,6 +159,41 @@ def test_training_from_a_set_gives_the_weights_of_training_in_memory(name, tmp_p
     same(found[0].model, found[1].model)
     np.testing.assert_allclose(found[0].bound, found[1].bound, rtol=1e-6)
     assert found[0].steps == found[1].steps
+
+
+def test_steps_in_blocks_are_the_same_steps(tmp_path, small, monkeypatch):
+    """As on a GPU: loops of known length, and one for the rest. Any number of them may be asked for at once."""
+    _, folder, _, again = packed(tmp_path, "npy")
+    splits = data.load(folder, **again)
+    config = darn.Training(epochs=2, batch=16, lr=1e-2)
+    monkeypatch.setattr(_feed, "CHUNK", 1 << 20)
+    found = []
+    for size in (1, 7):
+        monkeypatch.setattr(_step, "steps_a_block", lambda size=size: size)
+        _step._PROGRAMS.clear()
+        loop = darn.training.Loop([fresh(splits, {"n_h": 3, "n_d": 4})], [config], splits.train, splits.valid)
+        text = loop.program.steps.lower((loop.state, loop.program.no_sums(())), loop.hyper, chunk_of(loop), 0, 0, 0, 1)
+        assert ('known_trip_count":{"n":"7"' in text.compile().as_text()) == (size == 7)
+        monkeypatch.setattr(darn.training.Loop, "_at_once", property(lambda _: 17, lambda *_: None), raising=False)
+        while loop.running:
+            loop.advance()
+        found.append(loop.state)
+    _step._PROGRAMS.clear()
+    same(*found)
+
+
+def chunk_of(loop):
+    return loop.feed._chunk((0, 0))
+
+
+def test_chunks_of_an_epoch_are_of_even_length(tmp_path, small, monkeypatch):
+    """Since the last one is filled up: 418 rows are 26 steps of 16, in chunks of at most 11."""
+    _, folder, _, again = packed(tmp_path, "npy")
+    splits = data.load(folder, **again)
+    monkeypatch.setattr(_feed, "CHUNK", 11 * 16 * splits.train.bytes_a_row)
+    config = darn.Training(epochs=2, batch=16, lr=1e-2)
+    loop = darn.training.Loop([fresh(splits, {"n_h": 0})], [config], splits.train, splits.valid)
+    assert (loop.program.steps_per_epoch, loop.feed.steps) == (26, 9)
 
 
 def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path, small):

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from darn import random
-from darn.random import permutation, permuted, uniform
+from darn.random import FEW_BITS, permutation, permutation_by_numpy, permuted, uniform
 from darn.shuffle import ROUNDS, Shuffle
 
 
@@ -32,6 +32,24 @@ def test_every_number_has_a_place(n):
     assert order.dtype == np.int32
     np.testing.assert_array_equal(np.sort(order), np.arange(n))
     assert n < 1000 or stats.spearmanr(order, np.arange(n)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("n", [1, 2, 1000, 1 << FEW_BITS, (1 << FEW_BITS) + 1])
+def test_numpy_gives_the_same_order(n):
+    """And, of more numbers than a word has room for, JAX, which ours were made by."""
+    key = jax.random.key(n)
+    order = np.asarray(permutation(key, n))
+    np.testing.assert_array_equal(permutation_by_numpy(key, n), order)
+    assert n <= 1 << FEW_BITS or (order == jax.random.permutation(key, n)).all()
+
+
+@pytest.mark.parametrize("n", [2_600_000, 2_700_000])
+def test_numbers_are_sorted_as_often_as_jax_does(n):
+    ours, theirs = (
+        str(jax.make_jaxpr(lambda key, f=f: f(key, n))(jax.random.key(0)))
+        for f in (permutation, jax.random.permutation)
+    )
+    assert ours.count(" sort[") == theirs.count(" sort[") == (3 if n > 2 ** (64 / 3) else 2)
 
 
 @pytest.mark.parametrize("n", [2, 4, 5])

@@ -25,11 +25,13 @@ def plan(args) -> None:
 
 def _lines(name: str, found):
     size = lambda n: f"{n / 1e9:.2f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB"  # noqa: E731
+    more = found.compiling_bytes > found.activation_bytes
     where = "one device" if found.devices == 1 else f"{found.devices} devices of {found.hosts} hosts"
     yield f"{name} on {where}, {found.batch:,} rows a batch: {found.parameters:,} parameters"
     yield (
         f"  memory     {size(found.memory_bytes)} of a device's {size(found.available_bytes)}: weights and optimiser "
         f"{size(found.state_bytes)}, rows {size(found.data_bytes)}, activations {size(found.activation_bytes)}"
+        + (f", at first {size(found.compiling_bytes)} to compile" if more else "")
     )
     yield f"  batch      up to {found.largest_batch:,} rows fit"
     part = f", of which {1e3 * found.exchange_seconds:.3g} ms to exchange with others" if found.devices > 1 else ""

@@ -14,6 +14,7 @@ from darn.devices._mesh import use as use
 from darn.devices._mesh import using as using
 from darn.devices._mesh import weights_are_sharded as weights_are_sharded
 from darn.devices._place import everywhere as everywhere
+from darn.devices._place import host as host
 from darn.devices._place import on_one as on_one
 from darn.devices._place import placed as placed
 from darn.devices._place import whole as whole

@@ -49,6 +49,14 @@ def everywhere(model: Any) -> Any:
     return placed(model, row_mesh(), WHOLE)
 
 
+def host() -> jax.Device | None:
+    """The processor as a device of JAX, for small programs beside those of a GPU; None if JAX was started without."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
 def on_one(tree: Any, mesh: Mesh | None) -> Any:
     """Arrays on the mesh, divided or not, on the default device alone; all processes call it together."""
     return tree if mesh is None else jax.device_put(whole(tree, mesh))

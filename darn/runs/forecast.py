@@ -17,11 +17,10 @@ from darn.model import Stack
 from darn.runs.dataset import limit
 from darn.runs.recipe import Recipe
 from darn.runs.start import new_model
-from darn.training import DeviceRows, Hyper, Program, validation_samples
+from darn.training import CHUNK, PART, DeviceRows, Hyper, Program, copied, validation_samples
 
 STEPS = 8  # of the measured program
 CALLS, SECONDS = 5, 0.2  # of the measured program in a row, and how long a call takes
-HELD = 3 * (32 << 20)  # bytes of a packed set in memory at a time
 WITHIN, BETWEEN = 50.0, 5.0  # GB/s between the devices of a host, and between hosts, unless it is said
 
 
@@ -33,7 +32,8 @@ class Forecast:
     state_bytes: int  # weights, optimiser, averages, and the best weights so far; a device's part of shared ones
     data_bytes: int  # packed rows
     activation_bytes: int  # temporary arrays of a step, or of a validation if they are larger; gathered weights
-    memory_bytes: int  # all of these
+    compiling_bytes: int  # at the peak while programs are compiled and tuned, where the device tells; instead of these
+    memory_bytes: int  # state, rows, and the larger of the two
     largest_batch: int  # rows of a batch that fit into the memory, on all devices together
     available_bytes: int
     batch: int
@@ -87,15 +87,17 @@ def forecast(
         dynamic = recipe.data.binarize == "dynamic" and train.grey
         per_epoch = max(len(train) // batch, 1)
         steps, most = per_epoch * config.epochs, per_epoch * config.validate_every
+        before = _peak()
         one = _Measured(model, config, train, own, steps * total, dynamic)
+        check = one.validation(valid, total)
         kept, gathered = one.shares(total) if shard_weights and total > 1 else (one.state, 0)
         times = one.step_times(most)
-        check = one.validation(valid, total)
+        compiling = _beyond(before)
         double = _Measured(model, config, train, 2 * own, steps * total, dynamic)
         times += one.step_times(most)  # again, some seconds later: what else the machine does comes and goes
         seconds = float(np.median(times))
     # The rows, and the order and keys of an epoch; or the chunks that are read of the rows.
-    data = sum(_held(part) for part in (train, valid))
+    data = _held(train, 2 * CHUNK) + _held(valid, 2 * PART)
     fixed = kept + data // total + (0 if train.in_parts else 16 * len(train))
     slope = max((double.temporary - one.temporary) / own, 1.0)
     available = _available()
@@ -111,7 +113,8 @@ def forecast(
         state_bytes=kept,
         data_bytes=fixed - kept,
         activation_bytes=temporary,
-        memory_bytes=fixed + temporary,
+        compiling_bytes=compiling,
+        memory_bytes=fixed + max(temporary, compiling),
         largest_batch=min(fitting, len(train)),
         available_bytes=available,
         batch=batch,
@@ -141,6 +144,8 @@ class _Measured:
         self.state = _bytes(jax.tree.leaves(self._state)) + self.weights
         self.epochs = self.program.epochs.lower(self._state, self.hyper, self.rows, 0, 1).compile()
         self.temporary = _temporary(self.epochs)
+        self._score: Any = None
+        self._kept: Any = None
 
     def shares(self, n: int) -> tuple[int, int]:
         """Bytes of the state on each of n devices that share the weights, and of those that a step gathers."""
@@ -157,29 +162,39 @@ class _Measured:
         gathered = [(state.params, specs.params), (state.log_sigma, specs.log_sigma)]
         return held, sum(total(lambda v, spec: v.nbytes if spec else 0, *of) for of in gathered)
 
-    def _call(self, count: int) -> float:
+    def _call(self, count: int, *, validated: bool = False) -> float:
+        """Seconds of so many epochs; as in a run, a validation may follow them, which is not counted.
+
+        It matters since it moves what is in memory: a GPU's recorded launches are then made anew.
+        """
         began = time.perf_counter()
         self._state, metrics = self.epochs(self._state, self.hyper, self.rows, 0, count)
         jax.device_get(metrics)  # as a run does
-        return time.perf_counter() - began
+        took = time.perf_counter() - began
+        if validated:
+            jax.device_get(self._score(self._state, self.hyper))
+            self._kept = copied(self.program.kept(self._state))
+        return took
 
     def step_times(self, most: int) -> list[float]:
-        """Of one step, in several calls; like those of a run, they have at most so many steps."""
+        """Of one step, in several calls; like those of a run, they have at most so many steps, then validate."""
         self._call(1)
         once = self._call(1)
-        count = max(min(round(SECONDS / once), round(most / STEPS)), 1)
+        to_validation = max(round(most / STEPS), 1)
+        count = max(min(round(SECONDS / once), to_validation), 1)
         calls = CALLS * max(round(SECONDS / once / count), 1) if once < SECONDS else 1
-        return [self._call(count) / (count * STEPS) for _ in range(calls)]
+        return [self._call(count, validated=count == to_validation) / (count * STEPS) for _ in range(calls)]
 
     def validation(self, valid: Rows, devices: int) -> "_Validation":
         """Of all validation rows on so many devices, from one device's part of those that are scored at once."""
         some = valid.take(slice(-(-500 // devices)))
         samples = validation_samples(self.program.model(self._state.params, self._state.fixed), len(valid))
-        given = self._state, self.hyper, DeviceRows.put(some)
-        score = self.program.bound.lower(*given, n_samples=samples).compile()
-        jax.block_until_ready(score(*given))
+        rows = DeviceRows.put(some)
+        score = self.program.bound.lower(self._state, self.hyper, rows, n_samples=samples).compile()
+        self._score = lambda state, hyper: score(state, hyper, rows)
+        jax.block_until_ready(self._score(self._state, self.hyper))
         began = time.perf_counter()
-        jax.block_until_ready(score(*given))
+        jax.block_until_ready(self._score(self._state, self.hyper))
         return _Validation((time.perf_counter() - began) * len(valid) / len(some) / devices, _temporary(score))
 
 
@@ -194,18 +209,31 @@ def _temporary(program: Any) -> int:
     return int(getattr(program.memory_analysis(), "temp_size_in_bytes", 0))
 
 
-def _held(rows: Any) -> int:
-    """Bytes of rows in memory: all of them, or chunks of a packed set."""
+def _held(rows: Any, most: int) -> int:
+    """Bytes of rows in memory: all of them, or at most so many of a packed set, which comes in parts."""
     some = rows.take(slice(100))
     every = _bytes([some.values, some.context, some.weights]) * len(rows) // len(some)
-    return min(every, HELD) if rows.in_parts else every
+    return min(every, most) if rows.in_parts else every
 
 
 def _bytes(arrays: Any) -> int:
     return sum(a.nbytes for a in arrays if a is not None)
 
 
+def _told() -> dict[str, int]:
+    """What the device tells of its memory: nothing, if it is a CPU."""
+    return jax.local_devices()[0].memory_stats() or {}
+
+
+def _peak() -> int:
+    return _told().get("peak_bytes_in_use", 0)
+
+
+def _beyond(before: int) -> int:
+    """Bytes that were in use at the device's peak beyond those in use now; 0 if the peak is still `before`."""
+    return _peak() - _told()["bytes_in_use"] if _peak() > before else 0
+
+
 def _available() -> int:
     """Bytes of a device's memory, or of this machine's on a CPU."""
-    found = jax.local_devices()[0].memory_stats() or {}
-    return int(found.get("bytes_limit", 0)) or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(_told().get("bytes_limit", 0)) or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

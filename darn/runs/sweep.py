@@ -17,7 +17,7 @@ import numpy as np
 
 from darn import data
 from darn.config import Architecture, Training
-from darn.devices import Devices, using
+from darn.devices import Devices, host, using
 from darn.errors import DarnError
 from darn.files import atomic, locked, read_bytes
 from darn.model import Stack
@@ -251,10 +251,7 @@ def _fresh(
 ):
     """Returns a function that builds the untrained model of a given number; one cheap program for each shape."""
     # A program that runs for a moment should not compile for seconds, so it is built on the CPU if JAX has one.
-    try:
-        place = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        place = None
+    place = host()
     cheap = {"xla_backend_optimization_level": 0} if place is not None else None
 
     @cache

@@ -3,6 +3,8 @@
 from darn.training._checkpoint import checkpoint_host as checkpoint_host
 from darn.training._checkpoint import load_checkpoint as load_checkpoint
 from darn.training._checkpoint import save_checkpoint as save_checkpoint
+from darn.training._feed import CHUNK as CHUNK
+from darn.training._feed import PART as PART
 from darn.training._fit import Fit as Fit
 from darn.training._fit import fit as fit
 from darn.training._group import train_group as train_group
@@ -27,6 +29,7 @@ from darn.training._rows import DeviceRows as DeviceRows
 from darn.training._step import Program as Program
 from darn.training._step import TrainState as TrainState
 from darn.training._step import compiling as compiling
+from darn.training._step import copied as copied
 from darn.training.weight_noise import NoisyGradients as NoisyGradients
 from darn.training.weight_noise import WeightNoise as WeightNoise
 from darn.training.weight_noise import gradient_and_squares as gradient_and_squares

@@ -19,7 +19,8 @@ from darn.training._order import Order
 from darn.training._rows import DeviceRows, relative
 from darn.training._step import Program, TrainState
 
-CHUNK = 32 << 20  # bytes of rows that are read at once; about three times as much is in memory
+CHUNK = 128 << 20  # bytes of rows that are trained on at once, from all over a set; twice as much is in memory
+PART = 32 << 20  # of validation rows, which follow each other
 
 
 class Advance(NamedTuple):
@@ -67,7 +68,9 @@ class StreamFeed:
 
     def __init__(self, rows: Any, program: Program, seed: int, mesh: Mesh | None):
         self.rows, self.program, self.mesh = rows, program, mesh
-        self.steps = min(max(CHUNK // (program.batch * rows.bytes_a_row), 1), program.steps_per_epoch)
+        most = max(CHUNK // (program.batch * rows.bytes_a_row), 1)
+        # Evenly, since the last chunk of an epoch is filled up to the length of the others.
+        self.steps = -(-program.steps_per_epoch // -(-program.steps_per_epoch // most))
         self.step = 0
         self._sums: dict[str, Any] | None = None  # of the metrics in this epoch
         rows.pack.check()
@@ -88,7 +91,7 @@ class StreamFeed:
         given = epoch, start, self.step - start, count
         state, self._sums = self.program.steps((state, self._sums), hyper, rows, *given)
         self.step += count
-        metrics = jax.tree.map(lambda s: s / np.float32(self.step), self._sums)
+        metrics = jax.tree.map(lambda s: s / np.float32(self.step), jax.device_get(self._sums))  # waits for the device
         ended = self.step == per_epoch
         if ended:
             self.step, self._sums = 0, None
@@ -172,7 +175,7 @@ class ValidStream:
 
     def __init__(self, rows: Any, mesh: Mesh | None):
         self.rows, self.mesh = rows, mesh
-        self.size = max(CHUNK // rows.bytes_a_row, 1)
+        self.size = max(PART // rows.bytes_a_row, 1)
         rows.pack.check()
         self._mean_weight = mean_weight(rows)
 

@@ -4,7 +4,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
-from darn.random import permutation, permuted
+from darn.devices import host
+from darn.random import permutation, permutation_by_numpy, permuted
 from darn.shuffle import MANY
 
 
@@ -25,6 +26,8 @@ def _order_key(seed: Int[Array, ""] | int, epoch: Int[Array, ""] | int) -> PRNGK
 class Order:
     """The orders in which epochs take n rows, as `order_of`: the whole of one at a time, or no more than is asked for.
 
+    They are computed by the processor: a GPU would do it after all the steps that it has been given before.
+
     Args:
         seed: of the orders.
         n: the number of rows.
@@ -32,14 +35,14 @@ class Order:
 
     def __init__(self, seed: int, n: int):
         self._seed, self._n = seed, n
-        self._whole = jax.jit(order_of, static_argnums=2)
         self._part = jax.jit(order_at, static_argnums=3)
         self._epoch, self._held = -1, np.zeros(0, np.int32)
 
     def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The rows that an epoch takes at these places."""
-        if self._n > MANY:
-            return np.asarray(self._part(self._seed, epoch, places.astype(np.uint32), self._n))
-        if epoch != self._epoch:
-            self._epoch, self._held = epoch, np.asarray(self._whole(self._seed, epoch, self._n))
+        with jax.default_device(host()):
+            if self._n > MANY:
+                return np.asarray(self._part(self._seed, epoch, places.astype(np.uint32), self._n))
+            if epoch != self._epoch:
+                self._epoch, self._held = epoch, permutation_by_numpy(_order_key(self._seed, epoch), self._n)
         return self._held[places]

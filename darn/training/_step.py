@@ -72,6 +72,14 @@ def compiling(work: float) -> dict[str, Any] | None:
     return options if jax.__version_info__ >= (0, 11) else options | {"xla_cpu_use_fusion_emitters": False}
 
 
+def steps_a_block() -> int:
+    """How many steps to take in a loop of known length before asking whether there are more.
+
+    On a GPU, the host waits for the answer of the device before it launches the next step. A CPU has it at once.
+    """
+    return 1 if jax.default_backend() == "cpu" else 32
+
+
 def split_model(model: Stack) -> tuple[Any, Any, Any]:
     """Splits a model into (weights, arrays that are not trained, the rest); `eqx.combine` is the inverse."""
     params, rest = eqx.partition(model, eqx.is_inexact_array)
@@ -370,7 +378,13 @@ class Program:
         keys = row_keys(jax.random.fold_in(bits_key, epoch), numbers)  # those of `split`
         keys = self.share.of(keys.reshape(held, self.batch), axis=1)
         step = self._one_step(hyper)
-        return lax.fori_loop(first, first + count, lambda i, c: step(rows, c, (index[i], keys[i]))[0], carry)
+        one = lambda i, carry: step(rows, carry, (index[i], keys[i]))[0]  # noqa: E731
+        end = first + count
+        if (size := steps_a_block()) > 1:
+            block = lambda b, carry: lax.fori_loop(0, size, lambda i, c: one(first + b * size + i, c), carry)  # noqa: E731
+            carry = lax.fori_loop(0, count // size, block, carry)
+            first = first + count // size * size
+        return lax.fori_loop(first, end, one, carry)
 
     def _uniform(self, key, number, count: int, n: int) -> Float[Array, "B n"] | None:
         """The random numbers that binarise this device's rows of batch `number` of `count` rows; None if none do."""
