@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -75,6 +76,8 @@ def build(
         DarnError: The architecture does not suit the data.
     """
     check_values(arch, layer_names)
+    if not isinstance(n_x, Integral) or n_x < 1:
+        raise InputError(f"n_x must be a whole number, 1 or more, not {n_x!r}")
     make = _local_stack if arch.is_local else _stack
     model = make(arch, n_x, n_context, shape, key)
     if groups is not None:
@@ -146,7 +149,8 @@ def _local_stack(arch: Architecture, n_x: int, n_context: int, shape, key: PRNGK
     U.
     """
     if shape is None or n_x % (shape[0] * shape[1]):
-        raise DarnError("local layers need images, but these rows have no image shape: leave out the local layers")
+        needs = f"visible {arch.visible} needs" if arch.visible in ("grid", "conv") else "local layers need"
+        raise DarnError(f"{needs} images, but these rows have no image shape: choose other layers")
     grid = (*shape, n_x // (shape[0] * shape[1]))
     if arch.visible == "conv" and arch.is_stochastic and arch.conv_channels % grid[2]:
         raise DarnError(f"conv_channels must be a multiple of the {grid[2]} bits of a pixel, not {arch.conv_channels}")

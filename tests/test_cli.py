@@ -258,6 +258,13 @@ BAD_USE = {
         lambda r, d: ["report", r, "--precision", "0.1", "--samples", "5"],
         ["leave out --precision or --samples"],
     ),
+    "quick and samples": (
+        lambda r, d: ["eval", r, "--quick", "--samples", "5", "--every", "2"],
+        ["--samples, --every"],
+    ),
+    "target of no table": (lambda r, d: ["report", r, "--target", "f0"], ["a target is a column of a table"]),
+    "no part": (lambda r, d: ["reproduce", "table9"], ["the part must be one of table1"]),
+    "unknown method": (lambda r, d: ["eval", r, "--method", "exct"], ["darn: --method must be one of"]),
     "repeats of nothing": (lambda r, d: ["eval", r, "--repeats", "5"], ["--repeats", "--samples"]),
     "not whole": (lambda r, d: ["eval", r, "--repeats", "x"], ["--repeats", "'x'"]),
     "no split": (lambda r, d: ["eval", r, "--split", "tset"], ["--split", "did you mean test?"]),

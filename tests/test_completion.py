@@ -170,6 +170,7 @@ def test_complete_what_is_hidden(run, tmp_path, capsys):
         (["."], "nothing is missing"),
         (["--hide", "z"], "there is no column 'z'"),
         (["--hide", "lower", "-n", "0"], "-n must be at least 1"),
+        (["--hide", "lower", "--sweeps", "-1"], "--sweeps must be at least 0"),
         (["no.csv"], "cannot be read"),
     ],
 )
@@ -178,6 +179,15 @@ def test_complete_refuses(run, capsys, argv, said):
     assert status == 2
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("cell", ["2", "0.5", "x"])
+def test_a_cell_that_is_no_bit_is_named(run, tmp_path, capsys, cell):
+    (tmp_path / "t.csv").write_text(f"a,b,c,d,e,f,g,h,i\n1,0,,1,{cell},0,0,1,1\n")
+    status, _, err = told(capsys, "complete", run, tmp_path / "t.csv", "--out", tmp_path / "out.csv")
+    assert status == 2
+    assert f"has '{cell}' in column 'e'" in err
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_rows_of_one_line_have_a_left_and_a_right_half_alone():

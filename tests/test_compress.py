@@ -252,7 +252,7 @@ def test_refusals_leave_nothing(run, tmp_path, capsys):
     out = tmp_path / "x.drn"
     for source, why in (("grey.npy", "0 and 1"), ("wide.npy", "12 columns"), ("grey.png", "black and white")):
         assert why in refused(capsys, "compress", run, tmp_path / source, out)
-    assert "neither a file" in refused(capsys, "compress", run, tmp_path / "none.csv", out)
+    assert "there is no file" in refused(capsys, "compress", run, tmp_path / "none.csv", out)
     assert "RUN IN OUT, or --train IN OUT" in refused(capsys, "compress", run, tmp_path / "x.npy")
     for argv in (["inspect", tmp_path / "x.npy"], ["decompress", tmp_path / "x.npy", tmp_path / "y.npy"]):
         assert "x.npy: this is not a compressed" in refused(capsys, *argv)

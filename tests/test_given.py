@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from helpers import make_model
 
-from darn.config import Architecture, Start, Training, Window
+from darn.config import Architecture, LocalLayer, Start, Training, Window
 from darn.data import Rows
-from darn.errors import InputError
+from darn.errors import DarnError, InputError
 from darn.inference import completion, enumeration, importance, sampling, sparse
+from darn.inference.given import check_count
 from darn.inference.objective import make_loss
 from darn.training import fit
 from darn.zoo import build
@@ -118,8 +119,11 @@ def test_codes_and_contexts_to_sample_from():
             sampling.decode(model, (h,), context=bad)
     with pytest.raises(InputError, match="no hidden layers"):
         sampling.decode(make_model("fvsbn")[0], ())
-    with pytest.raises(InputError, match="the number of rows must be at least 0"):
+    with pytest.raises(InputError, match="the number of rows must be a whole number, 0 or more"):
         sampling.sample(model, -1, context=c)
+    for bad in (1.5, "3", None):  # annotations refuse these in the tests, but not elsewhere
+        with pytest.raises(InputError, match="must be a whole number, 0 or more"):
+            check_count("n", bad, 0)
     with pytest.raises(InputError, match="context"):
         sparse.sample(make_model("1 fdarn")[0], N, context=c)
 
@@ -151,8 +155,21 @@ def test_options_of_training_that_cannot_be(name, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_rows_to_train_on_may_be_arrays():
+    model, how = make_model("2")[0], Training(epochs=1, batch=4)
+    packed, arrays = fit(model, rows(), rows(), how), fit(model, rows().unpack(), rows().unpack().tolist(), how)
+    assert arrays.history == packed.history
+    with pytest.raises(DarnError, match="has the value 2"):
+        fit(model, rows().unpack() + 1, rows(), how)
+
+
 def test_training_that_does_not_fit_the_model():
     model, _ = make_model("2")
+    for wrong in ((model, rows(), rows(), {"lr": 0.1}), ("model", rows(), rows(), Training())):
+        with pytest.raises(TypeError, match="fit takes a"):
+            fit(*wrong)
+    with pytest.raises(InputError, match="no validation rows"):
+        fit(model, rows(), rows().take(slice(0)), Training(epochs=1))
     for train, valid, said in ((rows(3), rows(), "training rows have 3"), (rows(), rows(5), "validation rows have 5")):
         with pytest.raises(InputError, match=said):
             fit(model, train, valid, Training(epochs=1))
@@ -192,6 +209,12 @@ def test_losses_that_cannot_be(options, said):
 def test_architectures_that_cannot_be(fields, said):
     with pytest.raises(InputError, match=said):
         build(Architecture(**fields), 6, shape=(2, 3), key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("fields", [{"visible": "conv"}, {"visible": "grid"}, {"local": (LocalLayer(),)}])
+def test_architectures_of_images_need_images(fields):
+    with pytest.raises(DarnError, match=f"{fields.get('visible', 'local layers')}.* images"):
+        build(Architecture(**{"visible": "factorial"} | fields), 6, key=jax.random.key(0))
 
 
 def test_the_mean_has_a_number_for_each_column():

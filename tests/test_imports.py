@@ -97,6 +97,20 @@ def test_imports_point_one_way():
     assert not wrong, wrong
 
 
+def test_private_modules_stay_in_their_room():
+    """What another room needs is a name of the package."""
+    wrong = []
+    for path in sorted(ROOT.rglob("*.py")):
+        room = path.relative_to(ROOT).parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("darn."):
+                _, other, *rest = node.module.split(".")
+                names = [*rest, *(a.name for a in node.names)]
+                if other != room.removesuffix(".py") and any(n.startswith("_") for n in names):
+                    wrong.append(f"{path.relative_to(ROOT)}: {node.module}")
+    assert not wrong, wrong
+
+
 def test_data_stands_alone():
     allowed = {"data", *BELOW_DATA}
     wrong = [f"{path.relative_to(ROOT)}: {b}" for path, a, b in arrows() if a == "data" and b not in allowed]

@@ -236,6 +236,7 @@ ZOO = {  # name: (builder, n_h, class of the visible layer)
     "darn": (lambda key: zoo.darn(6, 3, 4, key=key), (3,), Factorial),
     "deep_darn": (lambda key: zoo.deep_darn(6, (2, 3, 2), 3, key=key), (2, 3, 2), Factorial),
     "fdarn": (lambda key: zoo.fdarn(6, 3, 4, key=key), (3,), Factorial),
+    "local_darn": (lambda key: zoo.local_darn((2, 3), 3, filters=2, key=key), (3,), LinearAutoregressive),
 }
 
 

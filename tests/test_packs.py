@@ -374,7 +374,7 @@ WRONG = {
     "grey levels": ("grey", "grey levels|values"),
     "splits": ("splits", "splits"),
     "a set": ("set", "packed set already"),
-    "no file": ("nothing.npy", "neither a file"),
+    "no file": ("nothing.npy", "there is no file"),
 }
 
 

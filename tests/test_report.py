@@ -21,10 +21,10 @@ from test_cli import BITS, csv, darn, facts, ok, refused
 from darn.data import read_table
 from darn.inference import likelihood
 from darn.inference.code import code_use, lengths
+from darn.layers import AbstractBinaryLayer, Groups, LinearAutoregressive
 from darn.model_file import load_model, save_model
 from darn.report import _measure
 from darn.report._document import policy
-from darn.report._view import kind_of
 from darn.runs.run import load
 
 # What a stranger may put into a column's name, a class or a recipe. If any of it runs, the probe sees the mark.
@@ -387,7 +387,11 @@ def test_responses_are_differences_of_means():
     ("name", "words"), [("LinearAutoregressive", "linear autoregressive"), ("EoNADE", "EoNADE"), ("OneTwo", "one two")]
 )
 def test_layers_in_words(name, words):
-    assert kind_of(type(name, (), {})()) == words
+    assert AbstractBinaryLayer.title.fget(type(name, (), {})()) == words
+
+
+def test_a_wrapped_layer_keeps_its_name():
+    assert Groups(LinearAutoregressive(3), (3,)).title == "linear autoregressive"
 
 
 @pytest.mark.parametrize(

@@ -149,3 +149,6 @@ def test_from_the_command_line(tmp_path, capsys):
     status, said = darn("sample", run, "--sparse", "--out", rows, "--log-joint", tmp_path / "l.npy")
     assert (status, said.err.count("\n")) == (2, 1)
     assert "--log-joint" in said.err
+    assert darn("train", "digits", "--tiny", "--out", tmp_path / "deep", "--epochs", 1, "--quiet")[0] == 0
+    status, said = darn("sample", tmp_path / "deep", "--sparse", "--csv")
+    assert (status, said.out) == (2, "")  # nothing is written before the model is refused

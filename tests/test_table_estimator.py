@@ -181,7 +181,7 @@ def test_refusals():
         TableDARN().fit(np.eye(3))
     with pytest.raises(DarnError, match="different names"):
         TableDARN().fit(pd.DataFrame([[1, 2]] * 20, columns=["a", "a"]))
-    with pytest.raises(DarnError, match="validation_fraction"):
-        TableDARN(validation_fraction=2).fit(pandas_frame())
-    with pytest.raises(DarnError, match="search"):
-        TableDARN(search=-1).fit(pandas_frame())
+    wrong = {"columns": ["legs"], "unseen": "nearly", "epochs": 1.5, "search": -1, "n_samples": 0, "precision": 0}
+    for name, value in {**wrong, "validation_fraction": 2}.items():
+        with pytest.raises(DarnError, match=name):
+            TableDARN(**{name: value}).fit(pandas_frame())

@@ -35,6 +35,7 @@ def models(args) -> None:
         bound = "-" if m["valid_bound"] is None else f"{m['valid_bound']:.2f}"
         bound = f"{bound:>7}{'*' if m['encodings'] > 1 else ' '}"
         lines.append(f"{m['name']:{width}} {m['data'] or '-':18} {m['columns'] or '-':>7}  {bound}  {m['about']}")
+    lines.append("bounds: of the validation rows, nats; `darn eval NAME` scores the test rows")
     if any(m["encodings"] > 1 for m in found):
         lines.append("* the tighter bound of several encodings, not comparable with the others")
     if away := sorted(set(pretrained.checksums()) - {m["name"] for m in found}):
@@ -49,6 +50,8 @@ def complete(args) -> None:
     check_output(args.cells, ("csv",), args.data, args.model)
     check_different(args.out, args.cells)
     at_least_one(args, "n", "samples", "every")
+    if args.sweeps < 0:
+        raise DarnError(f"--sweeps must be at least 0, not {args.sweeps}")
     many = args.cells or args.most_probable
     n = args.n or (DRAWS if many else 1)
     copies = 1 if args.most_probable else n  # of each row in the output
@@ -165,7 +168,7 @@ def register(add: Commands) -> None:
         "  darn complete runs/pets pets_with_holes.csv --most-probable --out best.csv --cells probabilities.csv\n"
         "  darn complete mnist-500 --hide lower --every 500 -n 10 --out halves.png",
     )
-    p.add_argument("model", metavar="RUN", help="a run folder, a model file or the name of a pretrained model")
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
     p.add_argument("data", nargs="?", help="rows with missing values: empty cells of a .csv, NaN in a .npy")
     p.add_argument(
         "--hide", metavar="WHAT", help="what to hide of complete rows: lower, upper, left, right, or columns by name"

@@ -146,6 +146,9 @@ def _quick(args) -> dict | None:
     from darn.paper.results import quick_of
     from darn.paper.rows import QUICK
 
+    usual = {"samples": None, "repeats": None, "precision": None, "every": 1}
+    if other := [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]:
+        raise DarnError(f"--quick chooses the rows and their samples: leave out {', '.join(other)}")
     stored = quick_of(args.model)
     args.every, args.samples = QUICK
     args.repeats, args.precision = 1, None

@@ -39,7 +39,8 @@ class _Parser(argparse.ArgumentParser):
             name, given, known = choice[1], choice[2], choice[3].replace("'", "").split(", ")
             near = difflib.get_close_matches(given, known, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
-            raise DarnError(f"the {name} must be one of {', '.join(known)}, not {given!r}{hint}")
+            name = name if name.startswith("-") else f"the {name}"
+            raise DarnError(f"{name} must be one of {', '.join(known)}, not {given!r}{hint}")
         raise DarnError(f"{message}; see `{self.prog} --help`")
 
 

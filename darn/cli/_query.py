@@ -71,7 +71,7 @@ def register(add: Commands) -> None:
         "  darn query runs/adult 'P(income=>50K | sex=Female, age>=40)'\n"
         "  darn query runs/adult 'E(age | income=>50K)' 'P(education | age in 30..40)'",
     )
-    p.add_argument("model", metavar="RUN", help="a run folder or a model file")
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
     p.add_argument(
         "questions",
         nargs="+",

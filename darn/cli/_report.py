@@ -57,7 +57,7 @@ def register(add: Commands) -> None:
         report,
         "one HTML page on a run: curves, samples, codes, costs",
         "  darn report runs/digits\n  darn report runs/mnist-500 --rows 10000 --samples 1000 --out mnist.html",
-        ("model", {"metavar": "RUN", "help": "a run folder or a model file"}),
+        ("model", {"metavar": "RUN", "help": "a run folder, a model file or a pretrained model's name"}),
         "report.html in the run folder",
     )
     p.add_argument(

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from darn.cli._base import (
@@ -25,83 +26,29 @@ from darn.errors import DarnError, printable
 
 
 def sample(args) -> None:
-    from darn.data import (
-        ARCHIVES,
-        PICTURES,
-        TABLES,
-        check_output,
-        open_archive,
-        open_parquet,
-        open_table,
-        open_visible,
-        open_words,
-    )
-
-    check_output(args.out, (*PICTURES, "parquet"), args.model)
-    check_output(args.log_joint, TABLES, args.model)
-    check_output(args.hidden, ARCHIVES, args.model)
-    check_different(args.out, args.log_joint, args.hidden)
-    if args.csv and args.json:
-        raise DarnError("--csv and --json both write to standard output: use --out FILE.csv instead of --csv")
-    ending = "csv" if args.csv else args.out.lower().rsplit(".", 1)[-1]
-    least = 1 if ending == "png" else 0
-    if args.n < least:
-        raise DarnError(f"-n must be at least {least}, not {args.n}")
-    check_seed(args)
-    shard = args.shard
-    if shard is not None:
-        check_output(args.out, TABLES, args.model)
-        more = {"--given": args.given, "--sparse": args.sparse, "--log-joint": args.log_joint, "--hidden": args.hidden}
-        if args.csv or any(more.values()):
-            named = ["--csv"] * args.csv + [k for k, v in more.items() if v]
-            raise DarnError(f"--shard writes rows into a file, and nothing else: leave out {', '.join(named)}")
-    extras = {"--sparse": args.sparse, "--log-joint": args.log_joint, "--hidden": args.hidden}
-    if args.given and any(extras.values()):
-        raise DarnError(f"--given draws rows alone: leave out {', '.join(k for k, v in extras.items() if v)}")
-    if args.sparse and args.log_joint:
-        raise DarnError("--sparse counts additions and scores nothing: leave out --log-joint, or --sparse")
+    ending = _checked(args)
     use_device(args)
     import numpy as np
     from tqdm import tqdm
 
-    from darn.batching import chunks
-    from darn.inference import sampling, sparse
-    from darn.inference.summary import Moments
+    from darn.data import open_archive, open_parquet, open_table, open_visible, open_words
     from darn.runs import questions, synthetic
-    from darn.runs.classes import label_contexts, one_context
+    from darn.runs.classes import label_contexts
     from darn.runs.run import load
 
-    run = load(args.model)
+    run, shard = load(args.model), args.shard
+    if args.out:
+        check_rows_of_a_table(args.out, run)
     start, stop = (0, args.n) if shard is None else shard.rows(args.n)
     count = stop - start
     contexts = label_contexts(run, args.label)
     layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
     delimiter = run.about.data.delimiter or ","  # as in the table that it was trained on
     words = run.schema is not None and ending in ("csv", "parquet")
-    if ending == "parquet" and args.shard:
-        raise DarnError("shards of a Parquet file cannot be joined: use --out FILE.csv")
-    if args.out:
-        check_rows_of_a_table(args.out, run)
-    more = {} if args.sparse else {"log_joint": bool(args.log_joint)}
-    draw: Any = sparse.sample_parts if args.sparse else sampling.sample_parts
-
-    schema = questions.schema_of(run) if args.given else None
-    within = questions.parts_for(schema, args.given) if schema is not None else None
-    context = one_context(run, contexts, args.label) if args.given else None
-
-    def drawn(n: int, **options) -> Any:
-        if schema is not None and within is not None:
-            given = {"context": context, "seed": args.seed, **options}
-            return questions.given_rows(run.model, schema, within, n, **given)
-        given = None
-        if contexts is not None:
-            given = (((), contexts(np.arange(start + i, start + i + m))) for i, m in chunks(n, sampling.CHUNK))
-        some = {} if shard is None else {"numbers": start, "of": args.n}
-        return draw(run.model, n, given, seed=args.seed, **more, **some, **options)
-
+    within = questions.parts_for(questions.schema_of(run), args.given) if args.given else None
+    drawn = _drawer(args, run, contexts, within, start)
     check_cost(args, run.model, ending, lambda n: list(drawn(n)))
-    log_joint, additions, active, kept = Moments(), 0, 0, []
-    copies = synthetic.Copies(run) if words and not args.given and shard is None else None
+    tally = _Tally(args, synthetic.Copies(run) if words and not args.given and shard is None else None)
     job = {"rows": args.n, "options": {"seed": args.seed, "label": args.label}}
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
@@ -109,27 +56,18 @@ def sample(args) -> None:
         if shard is not None and out is None:
             return
         bar = stack.enter_context(tqdm(total=None if args.given else count, **BAR, desc="sampling"))
-        write_log_joint = (
-            stack.enter_context(open_table(args.log_joint, args.n, ["log_joint"])) if args.log_joint else None
-        )
+        log_joint = open_table(args.log_joint, args.n, ["log_joint"]) if args.log_joint else None
+        write_log_joint = None if log_joint is None else stack.enter_context(log_joint)
         write_h = stack.enter_context(open_archive(args.hidden, args.n, layers)) if args.hidden else None
 
         def rows():
-            nonlocal additions, active
             done = start
             for part in drawn(count, progress=bar.update):
                 if write_log_joint is not None:
                     write_log_joint(part.log_joint)
-                    log_joint.add(part.log_joint)
                 if write_h is not None:
                     write_h(part.h)
-                if args.sparse:
-                    additions += int(part.additions.sum())
-                    active += sum(int(y.sum()) for y in part.h)
-                if copies is not None:
-                    copies.add(part.x)
-                if args.given:
-                    kept.append(part.without_rows())
+                tally.add(part)
                 yield part.x, None if contexts is None else contexts(np.arange(done, done + len(part.x)))
                 done += len(part.x)
 
@@ -144,27 +82,122 @@ def sample(args) -> None:
             write = stack.enter_context(open_visible(out, count, **how))
         for part in texts:
             write(part)
-    seconds = time.perf_counter() - began
-    facts = {"rows": count, "seed": args.seed, "out": out}
-    lines = [] if args.csv else [f"{counted(count, 'sample')} in {out}"]
-    if copies is not None:
-        found = facts["copies"] = copies.found()
-        lines += [synthetic.sentence(found)] if found else []
-    if kept:
-        one = questions.joined(kept)
-        facts["given"] = {"probability": one.given, "method": one.method, "ess": one.ess, "draws": one.draws}
-        lines.append(one.sentence)
-    if args.log_joint:
-        facts["mean_log_joint"] = float(log_joint.mean) if args.n else None
-    if args.sparse:
-        each = max(args.n, 1)
-        facts |= {"samples_per_s": args.n / seconds, "additions": additions / each, "active": active / each}
-        each_row = f"{additions / each:,.0f} weight additions and {active / each:.1f} active hidden units per sample"
-        lines.append(f"{args.n / seconds:,.0f} samples/s; {each_row}")
+    more, lines = tally.said(time.perf_counter() - began)
     if args.csv:  # standard output has the rows, and nothing else
         print(*map(printable, lines), sep="\n", end="\n" * bool(lines), file=sys.stderr)
     else:
-        say(args, facts, *lines)
+        facts = {"rows": count, "seed": args.seed, "out": out} | more
+        say(args, facts, f"{counted(count, 'sample')} in {out}", *lines)
+
+
+def _checked(args) -> str:
+    """The ending of the output; refuses options that do not go together."""
+    from darn.data import ARCHIVES, PICTURES, TABLES, check_output
+
+    check_output(args.out, (*PICTURES, "parquet"), args.model)
+    check_output(args.log_joint, TABLES, args.model)
+    check_output(args.hidden, ARCHIVES, args.model)
+    check_different(args.out, args.log_joint, args.hidden)
+    if args.csv and args.json:
+        raise DarnError("--csv and --json both write to standard output: use --out FILE.csv instead of --csv")
+    ending = "csv" if args.csv else args.out.lower().rsplit(".", 1)[-1]
+    least = 1 if ending == "png" else 0
+    if args.n < least:
+        raise DarnError(f"-n must be at least {least}, not {args.n}")
+    check_seed(args)
+    extras = {"--sparse": args.sparse, "--log-joint": args.log_joint, "--hidden": args.hidden}
+    extras = [option for option, value in extras.items() if value]
+    if args.shard is not None:
+        if ending == "parquet":
+            raise DarnError("shards of a Parquet file cannot be joined: use --out FILE.csv")
+        check_output(args.out, TABLES, args.model)
+        if others := ["--csv"] * args.csv + ["--given"] * bool(args.given) + extras:
+            raise DarnError(f"--shard writes rows into a file, and nothing else: leave out {', '.join(others)}")
+    if args.given and extras:
+        raise DarnError(f"--given draws rows alone: leave out {', '.join(extras)}")
+    if args.sparse and args.log_joint:
+        raise DarnError("--sparse counts additions and scores nothing: leave out --log-joint, or --sparse")
+    return ending
+
+
+def _drawer(args, run, contexts, within, start: int) -> Callable[..., Any]:
+    """A function that draws so many rows, part by part.
+
+    Args:
+        args: of the command.
+        run: the model.
+        contexts: from the numbers of rows to their contexts; None without.
+        within: what the conditions allow of the columns; None without conditions.
+        start: the number of the first row.
+    """
+    import numpy as np
+
+    from darn.batching import chunks
+    from darn.inference import sampling, sparse
+    from darn.runs import questions
+    from darn.runs.classes import one_context
+
+    schema = None if within is None else questions.schema_of(run)
+    context = None if within is None else one_context(run, contexts, args.label)
+    more = {} if args.sparse else {"log_joint": bool(args.log_joint)}
+    more |= {} if args.shard is None else {"numbers": start, "of": args.n}
+    draw: Any = sparse.sample_parts if args.sparse else sampling.sample_parts
+    if args.sparse:
+        sparse.flatten(run.model)  # a model that it does not suit is refused before anything is written
+
+    def drawn(n: int, **options: Any) -> Any:
+        if schema is not None and within is not None:
+            return questions.given_rows(run.model, schema, within, n, context=context, seed=args.seed, **options)
+        given = None
+        if contexts is not None:
+            given = (((), contexts(np.arange(start + i, start + i + m))) for i, m in chunks(n, sampling.CHUNK))
+        return draw(run.model, n, given, seed=args.seed, **more, **options)
+
+    return drawn
+
+
+class _Tally:
+    """What is said about the rows, which come in parts: copies of training rows, conditions, additions."""
+
+    def __init__(self, args, copies):
+        from darn.inference.summary import Moments
+
+        self.args, self.copies = args, copies
+        self.log_joint, self.given = Moments(), []
+        self.additions = self.active = 0
+
+    def add(self, part) -> None:
+        if self.args.log_joint:
+            self.log_joint.add(part.log_joint)
+        if self.args.sparse:
+            self.additions += int(part.additions.sum())
+            self.active += sum(int(y.sum()) for y in part.h)
+        if self.copies is not None:
+            self.copies.add(part.x)
+        if self.args.given:
+            self.given.append(part.without_rows())
+
+    def said(self, seconds: float) -> tuple[dict[str, Any], list[str]]:
+        """(facts, lines of text) about rows that were drawn in so many seconds."""
+        from darn.runs import questions, synthetic
+
+        args, facts, lines = self.args, {}, []
+        if self.copies is not None:
+            found = facts["copies"] = self.copies.found()
+            lines += [synthetic.sentence(found)] if found else []
+        if self.given:
+            one = questions.joined(self.given)
+            facts["given"] = {"probability": one.given, "method": one.method, "ess": one.ess, "draws": one.draws}
+            lines.append(one.sentence)
+        if args.log_joint:
+            facts["mean_log_joint"] = float(self.log_joint.mean) if args.n else None
+        if args.sparse:
+            each = max(args.n, 1)
+            additions, active = self.additions / each, self.active / each
+            facts |= {"samples_per_s": args.n / seconds, "additions": additions, "active": active}
+            each_row = f"{additions:,.0f} weight additions and {active:.1f} active hidden units per sample"
+            lines.append(f"{args.n / seconds:,.0f} samples/s; {each_row}")
+        return facts, lines
 
 
 def encode(args) -> None:
@@ -219,7 +252,7 @@ def register(add: Commands) -> None:
         "  darn sample runs/digits -n 100 --seed 1 --out digits.png\n  darn sample runs/adult -n 1000 --csv | head\n"
         "  darn sample runs/pets -n 50 --given 'animal=cat, weight>=4' --csv",
     )
-    p.add_argument("model", metavar="RUN", help="a run folder or a model file")
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
     p.add_argument("-n", type=int, default=100, help="number of rows (default 100)")
     p.add_argument("--seed", type=int, default=0, help="the same seed, the same rows")
     add_given(p)
@@ -240,7 +273,7 @@ def register(add: Commands) -> None:
         "encode rows as binary codes, and reconstruct them",
         "  darn encode runs/digits my.npy --out codes.npy\n  darn encode runs/digits --probabilities --out q.csv",
     )
-    p.add_argument("model", metavar="RUN", help="a run folder or a model file")
+    p.add_argument("model", metavar="RUN", help="a run folder, a model file or a pretrained model's name")
     p.add_argument("data", nargs="?", help="rows to encode; default: the test rows of the model's own data")
     p.add_argument("--split", choices=("train", "valid", "test"), help="which rows of a data set")
     add_delimiter(p)

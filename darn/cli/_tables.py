@@ -74,7 +74,7 @@ def reproduce(args) -> int:
     making = args.run_rows or args.rows is not None or args.tiny
     if not results.is_dir() and not making:
         raise DarnError(f"there is no folder {results}: run this at the root of a checkout, or name one with --results")
-    targets = [t for t in TARGETS if t != "all"] if args.what == "all" else [args.what]
+    targets = [t for t in TARGETS if t != "all"] if args.part == "all" else [args.part]
     rows = _chosen_rows(targets, args.rows)
     driver = None
     if making or set(targets) & set(FIGURES):
@@ -102,7 +102,7 @@ def reproduce(args) -> int:
             else:
                 more, text = _SHOW[target](args, results, found)
         except DarnError as e:  # a figure needs data and a model; the tables are useful without it
-            if args.what != "all":
+            if args.part != "all":
                 raise
             more, text = None, [f"cannot be shown: {e}"]
         facts[target] = more
@@ -260,7 +260,7 @@ def register(add: Commands) -> None:
         "  darn reproduce fig3 --run                             train what is missing, draw it\n"
         "  darn reproduce all --run",
     )
-    p.add_argument("what", choices=TARGETS, help="which part of the paper")
+    p.add_argument("part", choices=TARGETS, help="which part of the paper")
     p.add_argument("--run", dest="run_rows", action="store_true", help="compute every missing row")
     p.add_argument("--rows", metavar="A,B", action="append", help="compute only these rows")
     p.add_argument(

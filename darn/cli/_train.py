@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from darn.cli import _atari, _pack, _together
-from darn.cli._base import Commands, add_field, given_fields, say, short, use_device
+from darn.cli._base import Commands, add_field, counted, given_fields, say, short, use_device
 from darn.cli._meet import place_of
 from darn.errors import DarnError, printable
 from darn.paper.recipes import RECIPES, find
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def recipes(args) -> None:
     if args.name is None:
-        lines = [f"{name:20} {recipe.description}" for name, recipe in RECIPES.items()]
+        width = max(map(len, RECIPES))
+        lines = [f"{name:{width}}  {recipe.description}" for name, recipe in RECIPES.items()]
         return say(args, {k: r.to_json() for k, r in RECIPES.items()}, *lines)
     recipe = find(args.name)[1]
     lines = [recipe.description, f"  {'source':18} {recipe.data.source}"]
@@ -126,7 +127,7 @@ def _train(args) -> int:
     }
     best = f"{recipe.training.bound_name} {fit.bound:.2f} nats at epoch {fit.epoch}"
     how = "interrupted" if fit.interrupted else "done"
-    text = f"{how} after {fit.epochs} epochs ({fit.seconds:.1f} s of training): "
+    text = f"{how} after {counted(fit.epochs, 'epoch')} ({fit.seconds:.1f} s of training): "
     chosen = [] if fit.search is None else [search.statement(fit.search)]
     say(args, facts, *chosen, f"{text}{best if fit.epoch else 'not yet validated'}; the model is in {out}")
     if use is not None and use.idle and fit.epoch:
@@ -220,8 +221,8 @@ def register(add: Commands) -> None:
         "--search",
         type=float,
         metavar="SECONDS",
-        help="your own data: choose among a few models by validation for about this long on two cores; 0: the default "
-        "for the size of the data (default: a minute, longer for more than 10,000 rows, 0 with --epochs)",
+        help="your own data: choose among a few models by validation for about this long on two cores; 0: no choice, "
+        "one default for the size of the data (default: a minute, longer for more than 10,000 rows, 0 with --epochs)",
     )
     add.computing(p)
     add.together(p)

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from darn.cluster._worker import AbstractWorker, numbers_in
-from darn.cluster._worker import Source as Source
+from darn.cluster._worker import AbstractWorker, Source, numbers_in
 from darn.data import Batch, Form, usual_tag
 from darn.inference import sampling
 from darn.runs.classes import label_contexts

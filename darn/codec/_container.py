@@ -4,7 +4,7 @@
     block   rows, length, CRC of these and the data, data          (repeated)
     end     0, number of hidden layers, bits by layer, rows without bits back, CRC
 
-The rows of a file are those of its members in order: files of one model can be put one behind the other.
+The rows of a file are those of its members in order: files of one model can be concatenated.
 Numbers are varints; CRCs are zlib's CRC-32 in four bytes, little-endian.
 """
 

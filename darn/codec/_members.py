@@ -1,4 +1,4 @@
-"""Compressed files put one behind the other: the members of a file, and files as the members of another."""
+"""Compressed files joined end to end: each is a member of the whole file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class Member:
     """A part of a file that could be a file of its own. Its header, which may be large, is read when it is needed."""
 
     rows: int
-    begin: int  # where it begins in the file,
-    start: int  # where its blocks do,
-    stop: int  # and where it ends
+    begin: int  # position of its header in the file
+    start: int  # of its blocks
+    stop: int  # of whatever follows it
     model: int  # bytes of the model inside
     end: End
 

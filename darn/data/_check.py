@@ -72,13 +72,17 @@ def check_bits(X: np.ndarray, what: str, columns=None, before: int = 0) -> None:
     r, c = first(bad)
     said = f"{what} has the value {number(X[r, c])} at {place(before + r, c, columns)}"
     check_stray_column(X, bad, said)
+    as_table = ", or give categorical = 'auto' if this is a table of numbers" if columns else ""
     if scale(X.min(), X.max(), is_whole(X)) is not None:
         grey = "0 to 255" if X.max() > 1 else "0 to 1"
         raise DarnError(
             f"{said}, not 0 or 1; the values look like grey levels ({grey}): choose how to make them "
-            f"binary (binarize = {CHOICES})."
+            f"binary (binarize = {CHOICES}){as_table}."
         )
-    raise DarnError(f"{said}, not 0 or 1: recode the data as 0 and 1, or scale it to 0..1 and choose a binarize.")
+    raise DarnError(
+        f"{said}, not 0 or 1: recode the data as 0 and 1, or scale it to 0..1 and choose how to make it binary "
+        f"(binarize = {CHOICES}){as_table}."
+    )
 
 
 def check_stray_column(X: np.ndarray, bad: np.ndarray, said: str) -> None:

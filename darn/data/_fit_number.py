@@ -78,7 +78,6 @@ def fit_number(
     often = np.flatnonzero((rows >= COMMON) & (rows > usual + SIGMAS * np.sqrt(usual)))
     often = np.sort(often[np.argsort(-rows[often], kind="stable")[:MOST_COMMON]])
     starts, ends, own = i[first], i[last], np.searchsorted(first, begun)
-    starts, ends, own = i[first], i[last], np.searchsorted(first, begun)
     if fine:
         others = ~np.isin(i, np.union1d(starts[starts == ends], i[often]))
         if rows.sum() < FEW_ROWS and others.sum() > 1:

@@ -18,7 +18,7 @@ from darn.data._raw import SPLITS, WHOLE, Part, Raw, RawParts, divide, pick_spli
 from darn.data._row_source import RowSource
 from darn.data._rows import Rows, Splits, joined
 from darn.data._upstream import KNOWN
-from darn.errors import DarnError
+from darn.errors import DarnError, InputTypeError, NotFoundError
 from darn.files import read_bytes
 
 
@@ -341,9 +341,13 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
         if not isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
             raise
         near = difflib.get_close_matches(what.lower(), names(), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"the known sets are {', '.join(names())}."
-        raise DarnError(f"{what} is neither a file nor a known set: {hint}") from None
-    except (TypeError, ValueError) as e:  # not a valid file name
+        hint = f"did you mean {near[0]}?" if near else "`darn data` lists the sets."
+        raise NotFoundError(f"there is no file and no data set {what}: {hint}") from None
+    except TypeError:
+        raise InputTypeError(
+            f"give the name of a set or the path of a file, not a {type(path).__name__}: `Rows.from_array` packs one."
+        ) from None
+    except ValueError as e:  # not a valid file name
         raise DarnError(f"{what} cannot be read: {e}.") from None
     if not data:
         raise DarnError(f"{what} is empty: give a file with rows in it.")

@@ -21,7 +21,7 @@ from darn.data._table_notes import table_text
 from darn.data._tiles import n_tiles, paste
 from darn.data._write import open_table, open_visible
 from darn.errors import DarnError
-from darn.files import atomic, check_target, open_output
+from darn.files import atomic, check_suffix, check_target, open_output
 
 Blocks = Iterator[tuple[int, Any]]  # (number of the first row, bits, or the `Cells` of a table)
 
@@ -56,8 +56,7 @@ def check_restore(path: str, notes: dict, rows: int, n: int, schema: Schema | No
             raise DarnError(f"the file holds a folder of images, but {path} is a file: name a folder")
         return None
     if path != "-":
-        if Path(path).suffix.lower() not in endings:
-            raise DarnError(f"{path}: the suffix chooses the format, so it must be {' or '.join(endings)}")
+        check_suffix(path, endings)
         check_target(path)
     if not of_words:
         return None

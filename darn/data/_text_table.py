@@ -152,10 +152,17 @@ class TextTable:
         for r in records:
             for j, cell in enumerate(r.cells):
                 if j != label and not is_number(cell):
-                    said = f"is {cell[:40]!r}, not a number" if cell.strip() else "is empty"
+                    where = f"{self.what}: line {r.line}, column {j + 1} (counted from 1)"
+                    if not cell.strip():
+                        raise DarnError(
+                            f"{where} is empty: fill it in, or train with categorical = 'auto', which takes missing "
+                            "values."
+                        )
+                    column = j if self.names is None else self.names[j]
+                    as_label = f", or labels = {column!r} for a class label" if self.width > 1 else ""
                     raise DarnError(
-                        f"{self.what}: line {r.line}, column {j + 1} (counted from 1) {said}: correct it, give "
-                        f"categorical = 'auto' if the table holds categories, or labels = {j} for a class label."
+                        f"{where} is {cell[:40]!r}, not a number: correct it, or give categorical = 'auto' if the "
+                        f"table holds categories{as_label}."
                     )
 
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from darn.data._layout import BLANKS, Layout
 from darn.data._sheet import check_sheet, sheet, square_shape
-from darn.errors import DarnError, printable
-from darn.files import check_target, open_output
+from darn.errors import printable
+from darn.files import check_suffix, check_target, open_output
 
 TABLES = ("npy", "csv")
 PICTURES = ("png", *TABLES)
@@ -39,9 +39,7 @@ def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path |
     """
     if path is None:
         return
-    if Path(path).suffix.lower().lstrip(".") not in kinds:
-        endings = " or ".join(f".{k}" for k in kinds)
-        raise DarnError(f"{path}: the suffix chooses the format, so it must be {endings}")
+    check_suffix(path, [f".{kind}" for kind in kinds])
     check_target(path, *inputs)
 
 

@@ -24,7 +24,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, check_is
 
 from darn.config import Architecture
 from darn.errors import FormatError, InputError
-from darn.estimators._parameters import FIELDS, check, is_auto, units
+from darn.estimators._parameters import FIELDS, check, check_fraction, is_auto, units
 from darn.estimators._rows import distinct, held_out, padded, training_rows
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import load_model, save_model
@@ -136,8 +136,7 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         X = self._bits(X, reset=True)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
-            raise InputError(f"validation_fraction must be between 0 and 1, not {self.validation_fraction!r}")
+        check_fraction("validation_fraction", self.validation_fraction)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         values, weight = distinct(X, sample_weight)
         held = held_out(weight, self.validation_fraction, seed)
@@ -172,13 +171,16 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         fields = defaults.fields(n_rows, n_columns, given)
         if not is_auto(self.search):
             check("search", self.search, 0)
-        for name in ("learning_rate", "weight_decay", "l1", "patience"):
-            check(name, fields[FIELDS[name]], 0)
+        check("learning_rate", fields["lr"], 0, above=True)
+        check("patience", fields["patience"], 0, whole=True)
+        for name in ("weight_decay", "l1"):
+            check(name, fields[name], 0)
         if self.n_samples is not None:
             check("n_samples", self.n_samples, 1, whole=True)
         check("precision", self.precision, 1e-6)
         for name in ("visible", "prior", "encoder"):
             choices = next(f for f in dataclasses.fields(Architecture) if f.name == name).metadata["choices"]
+            choices = [c for c in choices if c not in ("grid", "conv")]  # which are for images
             if fields[name] not in choices:
                 raise InputError(f"{name} must be one of {', '.join(choices)}, not {fields[name]!r}")
         recipe = Recipe().replace(source="", description="fitted by darn.DARN", seed=seed)
@@ -250,7 +252,10 @@ class DARN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Base
         X = found.toarray() if sparse.issparse(found) else found
         gone = np.isnan(X)
         if missing is not None:
-            gone = gone | np.broadcast_to(np.asarray(missing, bool), X.shape)
+            missing = np.asarray(missing, bool)
+            if missing.shape not in (X.shape, X.shape[1:]):
+                raise InputError(f"missing must have the shape {X.shape} of X, or that of one row, not {missing.shape}")
+            gone = gone | missing
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         seen = self._as_bits(np.where(gone, 0, X))
         return completion.complete(self.model_, seen, gone, n=n, seed=seed, n_samples=self.n_samples or 100)

@@ -17,16 +17,25 @@ def is_auto(value) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def check(name: str, value, least, *, whole: bool = False) -> None:
-    """Refuses what is not a number of at least `least`."""
+def check(name: str, value, least, *, whole: bool = False, above: bool = False) -> None:
+    """Refuses what is not a number of at least `least`, or `above` it."""
     kind = numbers.Integral if whole else numbers.Real
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < np.inf:
-        raise InputError(f"{name} must be {'a whole number' if whole else 'a number'}, {least} or more, not {value!r}")
+    fits = not isinstance(value, bool) and isinstance(value, kind) and least <= value < np.inf
+    if not fits or (above and value == least):
+        limit = f" above {least}" if above else f", {least} or more"
+        raise InputError(f"{name} must be {'a whole number' if whole else 'a number'}{limit}, not {value!r}")
+
+
+def check_fraction(name: str, value) -> None:
+    """Refuses what is not a number between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
+        raise InputError(f"{name} must be between 0 and 1, not {value!r}")
 
 
 def units(name: str, value) -> tuple[int, ...]:
     """16, (64, 16), 0 or ()."""
     each = (value,) if isinstance(value, numbers.Integral) else value
-    if isinstance(each, str) or not all(isinstance(n, numbers.Integral) and int(n) >= 0 for n in each):
+    sized = np.iterable(each) and not isinstance(each, str)
+    if not sized or not all(isinstance(n, numbers.Integral) and int(n) >= 0 for n in each):
         raise InputError(f"{name} must be a number of units, or one for each layer, not {value!r}")
     return tuple(int(n) for n in each if n)

@@ -11,9 +11,8 @@ model.complete(frame_with_holes)    # missing values filled in; all others as th
 """
 
 import json
-import numbers
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
@@ -22,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from darn import data
 from darn.errors import FormatError, InputError
+from darn.estimators._parameters import check, check_fraction, is_auto
 from darn.inference import completion, likelihood, sampling
 from darn.model_file import save_model
 from darn.runs import questions, search
@@ -84,12 +84,8 @@ class TableDARN(DensityMixin, BaseEstimator):
         Returns:
             self
         """
-        if not isinstance(self.validation_fraction, numbers.Real) or not 0 < self.validation_fraction < 1:
-            raise InputError(f"validation_fraction must be between 0 and 1, not {self.validation_fraction!r}")
-        budget: Any = self.search
-        auto = isinstance(budget, str) and budget == "auto"
-        if not auto and (not isinstance(budget, numbers.Real) or not 0 <= float(budget) < np.inf):
-            raise InputError(f'search must be "auto" or a number of seconds, 0 or more, not {budget!r}')
+        self._check_parameters()
+        seconds = None if is_auto(self.search) else float(self.search)
         form, cells = data.read_frame(X)
         if len(cells) < 2:
             raise InputError("at least two rows are needed, one of them for validation")
@@ -105,9 +101,8 @@ class TableDARN(DensityMixin, BaseEstimator):
         splits = data.Splits(
             "", rows.take(train), rows.take(valid), rows.take(valid[:0]), None, columns=schema.units, schema=schema
         )
-        given = {} if self.epochs == "auto" else {"epochs": self.epochs}
+        given = {} if is_auto(self.epochs) else {"epochs": self.epochs}
         recipe = Recipe().replace(source="", categorical="auto", seed=seed, description="fitted by darn.TableDARN")
-        seconds = None if auto else float(budget)
         recipes = candidates(recipe.replace(**given), given, splits, seconds)
         make = lambda r: new_model(r, splits)  # noqa: E731
         self.recipe_, trained = search.fit(recipes, make, splits.train, splits.valid, progress=bool(self.verbose))
@@ -117,6 +112,22 @@ class TableDARN(DensityMixin, BaseEstimator):
         self.feature_names_in_, self.n_features_in_ = np.array(form.names, object), len(form.names)
         self.bound_, self.n_iter_ = trained.bound, trained.epochs
         return self
+
+    def _check_parameters(self) -> None:
+        if self.columns is not None and not isinstance(self.columns, Mapping):
+            raise InputError(
+                f"columns must be a mapping from names to kinds, such as {{'zip': 'category'}}, not {self.columns!r}"
+            )
+        if self.unseen not in data.UNSEEN:
+            raise InputError(f"unseen must be one of {', '.join(data.UNSEEN)}, not {self.unseen!r}")
+        if not is_auto(self.epochs):
+            check("epochs", self.epochs, 1, whole=True)
+        if not is_auto(self.search):
+            check("search", self.search, 0)
+        if self.n_samples is not None:
+            check("n_samples", self.n_samples, 1, whole=True)
+        check("precision", self.precision, 1e-6)
+        check_fraction("validation_fraction", self.validation_fraction)
 
     def score_samples(self, X):
         """The log-probability of every row: of its categories, and the density of its numbers.
@@ -162,8 +173,7 @@ class TableDARN(DensityMixin, BaseEstimator):
             `return_info`, a pair of it and a `darn.runs.questions.GivenRows`.
         """
         check_is_fitted(self)
-        if not isinstance(n_samples, numbers.Integral) or n_samples < 1:
-            raise InputError(f"n_samples must be a whole number, 1 or more, not {n_samples!r}")
+        check("n_samples", n_samples, 1, whole=True)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         if given is None and not return_info:
             x = sampling.sample(self.model_, int(n_samples), seed=seed).x

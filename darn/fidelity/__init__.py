@@ -4,6 +4,7 @@ from darn.fidelity._closeness import Association as Association
 from darn.fidelity._closeness import Marginal as Marginal
 from darn.fidelity._closeness import associations as associations
 from darn.fidelity._closeness import marginals as marginals
+from darn.fidelity._columns import FEWEST as FEWEST
 from darn.fidelity._columns import Columns as Columns
 from darn.fidelity._columns import align as align
 from darn.fidelity._evaluate import Fidelity as Fidelity

@@ -10,5 +10,6 @@ from darn.files._retrieve import retrieve as retrieve
 from darn.files._write import RUN_FILES as RUN_FILES
 from darn.files._write import atomic as atomic
 from darn.files._write import cannot_write as cannot_write
+from darn.files._write import check_suffix as check_suffix
 from darn.files._write import check_target as check_target
 from darn.files._write import open_output as open_output

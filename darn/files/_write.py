@@ -37,6 +37,19 @@ def check_target(path: str | Path, *inputs: str | Path | None) -> None:
             raise DarnError(f"{path} is itself an input: name another file to write")
 
 
+def check_suffix(path: str | Path, endings: Sequence[str]) -> None:
+    """Refuses an output with any other suffix than these.
+
+    Args:
+        path: the file to write.
+        endings: with the dot.
+    """
+    *others, last = endings
+    if Path(path).suffix.lower() not in endings:
+        either = f"{', '.join(others)} or {last}" if others else last
+        raise DarnError(f"{path}: the suffix chooses the format, so it must be {either}")
+
+
 def _files_of(given: Path) -> list[Path]:
     """The files that are read if `given` is an input: of a folder the images, or what training wrote."""
     if not given.is_dir():

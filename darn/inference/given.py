@@ -1,6 +1,8 @@
 """What a function of a model is given, checked to fit the model: rows, observed context, codes."""
 
+import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +11,18 @@ from darn.errors import InputError
 from darn.model import Stack
 
 AT_ONCE = 1 << 24  # values looked at together
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Refuses what is not a whole number of at least `least`.
+
+    Args:
+        name: of the argument, as a sentence begins with it.
+        value: that was given.
+        least: the smallest number.
+    """
+    if not isinstance(value, numbers.Integral) or value < least:
+        raise InputError(f"{name} must be a whole number, {least} or more, not {value!r}")
 
 
 def check_width(model: Stack, x: np.ndarray) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from darn.batching import Numbers, chunks, join, map_rows, row_keys, rows_within, stream_rows
 from darn.devices import Devices, everywhere, using
 from darn.errors import InputError
-from darn.inference.given import given_code, given_context, given_rows
+from darn.inference.given import check_count, given_code, given_context, given_rows
 from darn.model import Stack
 
 CHUNK = 1000  # rows drawn in one program
@@ -91,8 +91,7 @@ def sample(
     Returns:
         The rows and their hidden layers.
     """
-    if n < 0:
-        raise InputError(f"the number of rows must be at least 0, not {n}")
+    check_count("the number of rows", n, 0)
     size = n * (model.n_x + sum(model.n_h)) // (8 if packed else 1)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:

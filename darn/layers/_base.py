@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -249,6 +250,12 @@ class AbstractBinaryLayer(eqx.Module):
         return y, jax.nn.sigmoid(a)
 
     # ---------------------------------------------------------------- properties
+
+    @property
+    def title(self) -> str:
+        """What a report calls the layer: its class in words, "linear autoregressive" or "NADE"."""
+        words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", type(self).__name__).split()
+        return " ".join(w.lower() if re.fullmatch("[A-Z][a-z]*", w) else w for w in words)
 
     @property
     def n_orders(self) -> int:

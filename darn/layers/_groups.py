@@ -120,6 +120,10 @@ class Groups(AbstractBinaryLayer):
         return all((part.all(axis=1) | ~part.any(axis=1)).all() for part in parts)
 
     @property
+    def title(self):
+        return self.layer.title
+
+    @property
     def row_floats(self):
         return self.layer.row_floats
 

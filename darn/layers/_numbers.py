@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from darn.errors import DarnError
 from darn.layers._base import AbstractBinaryLayer
 from darn.layers._context import context_field, context_map, plus_context
-from darn.nn import COMPILED, AbstractMap, CausalDense, register, rounded
-from darn.nn._fixed_point import NOT_FINITE
+from darn.nn import COMPILED, NOT_FINITE, AbstractMap, CausalDense, register, rounded
 
 GRID = 10  # edges are multiples of 2^-GRID
 LARGEST = 30  # a precision is below exp(LARGEST)
@@ -263,6 +262,10 @@ class Numbers(AbstractBinaryLayer):
         return y, carry
 
     # ---------------------------------------------------------------- building, compressing, counting
+
+    @property
+    def title(self):
+        return self.layer.title
 
     @property
     def row_floats(self):

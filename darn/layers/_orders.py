@@ -169,5 +169,9 @@ class Orders(AbstractBinaryLayer):
         return eqx.tree_at(lambda m: m.core, self, self.core.with_bias(mean))
 
     @property
+    def title(self):
+        return self.core.title
+
+    @property
     def row_floats(self):
         return self.core.row_floats

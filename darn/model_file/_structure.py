@@ -227,5 +227,8 @@ def _registered(name: str) -> type:
         for plugin in importlib.metadata.entry_points(group="darn"):  # installed packages that register classes
             plugin.load()
     if name not in REGISTRY:
-        raise FormatError(f"no class is registered as {name!r}: import the package that defines it first")
+        raise FormatError(
+            f"no class is registered as {name!r}: import the package that defines it first (`--import MODULE` on the "
+            "command line)"
+        )
     return REGISTRY[name]

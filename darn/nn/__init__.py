@@ -18,6 +18,7 @@ from darn.nn._causal_local import CausalLocal as CausalLocal
 from darn.nn._dense import Dense as Dense
 from darn.nn._fixed_point import ARITHMETICS as ARITHMETICS
 from darn.nn._fixed_point import CLIPPED as CLIPPED
+from darn.nn._fixed_point import NOT_FINITE as NOT_FINITE
 from darn.nn._fixed_point import Arithmetic as Arithmetic
 from darn.nn._fixed_point import Inputs as Inputs
 from darn.nn._fixed_point import TooCoarse as TooCoarse

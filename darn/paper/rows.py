@@ -108,6 +108,3 @@ def _dynamic():
 
 PAPER: tuple[Row, ...] = (*_table1(), *_table2(), *_claims(), *_figures(), *_dynamic())
 NOT_AT_HAND = ("rcv1",)  # data sets of the tables that are not available in full
-
-# Section 5.2 on sampling: "2.4 x 10^4 multiplications per sample, ... NADE's of 2.2 x 10^6".
-FDARN_MULTIPLICATIONS, NADE_MULTIPLICATIONS = 2.4e4, 2.2e6

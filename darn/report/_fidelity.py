@@ -109,7 +109,7 @@ def fidelity_sections(d: Document, found: Fidelity) -> None:
                     f"{text_of(a.a)} · {text_of(a.b)}",
                     Cell(f"{a.real:.3f}", a.real),
                     Cell(f"{a.synthetic:.3f}", a.synthetic),
-                    Cell(f"{a.gap:+.3f}", a.gap),
+                    Cell(f"{round(a.gap, 3) + 0.0:+.3f}", a.gap),
                     Cell(f"{a.tv:.3f}", a.tv),
                 ]
                 for a in found.associations[:PAIRS]

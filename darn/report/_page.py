@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from darn.errors import InputError
 from darn.files import atomic
 from darn.report import _pictures, _scores
 from darn.report._document import Document
@@ -30,6 +31,8 @@ def page(
     from darn.runs.run import load
 
     run = load(path)
+    if target is not None and run.schema is None:
+        raise InputError("a target is a column of a table, but this model is over bits: leave it out")
     out = Path(out) if out else default_out(run.path)
     s = scored(run, progress=progress, **options)
     text, found = render(s, target)

@@ -49,8 +49,9 @@ def likelihood_section(d: Document, s, about: About, independent: float) -> None
     text += f" Independent columns, the baseline that any model should beat, take {independent:.2f} nats."
     if f.log_density is not None:
         text += (
-            f" Every figure has {-f.log_density:.2f} nats of densities of numbers within their cells; the choice of "
-            f"cells and categories is {f.nll + f.log_density:.2f} nats, and all that learning curves show."
+            f" Every figure includes {-f.log_density:.2f} nats for the densities of numbers within their cells; the "
+            f"choice of cells and categories takes {f.nll + f.log_density:.2f} nats, which is all that learning curves "
+            "show."
         )
     said = "; ".join(f"{row['name']} {row['value']:.2f} nats" for row in dots)
     d.section(

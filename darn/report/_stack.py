@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from darn.report._view import counted, kind_of
+from darn.report._view import counted
 
 WIDTH, BOX, GAP = 400, 44, 62  # of the figure, of a layer's box, between two boxes
 
@@ -37,7 +37,7 @@ def stack_figure(model) -> dict[str, Any]:
                 "letter": "h" if l else "x",
                 "index": str(l) if l and L > 1 else "",
                 "units": counted(sizes[l], "unit"),
-                "kind": kind_of(model.decoder[l].layer),
+                "kind": model.decoder[l].layer.title,
             }
         )
         y += BOX

@@ -5,8 +5,7 @@ from itertools import chain
 import numpy as np
 
 from darn.data import Layout, Table, is_pack, read_table
-from darn.fidelity import Fidelity, evaluate
-from darn.fidelity._columns import FEWEST
+from darn.fidelity import FEWEST, Fidelity, evaluate
 from darn.inference import sampling
 from darn.runs import synthetic
 from darn.runs.run import Run

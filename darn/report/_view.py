@@ -1,6 +1,5 @@
 """How a run's rows, layers and numbers are put into words and pictures."""
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +28,9 @@ def lede(run) -> str:
     on = f"trained on {about.rows[0]:,} rows of" if about.rows else "trained on"
     over = counted(run.model.n_x, "binary unit")
     if not n_h:
-        return f"A {kind_of(run.model.decoder[0].layer)} layer over {over}, {on} {about.data_name}."
+        title = run.model.decoder[0].layer.title
+        article = "An" if title[0] in "aeiouAEIOU" else "A"
+        return f"{article} {title} layer over {over}, {on} {about.data_name}."
     layers = f"one stochastic layer of {n_h[0]}" if len(n_h) == 1 else f"{len(n_h)} stochastic layers ({units(n_h)})"
     return f"A DARN with {layers} over {over}, {on} {about.data_name}."
 
@@ -38,12 +39,6 @@ def units(n_h) -> str:
     """Layer sizes in short: 80 x 12, or 200, 100."""
     same = len(set(n_h)) == 1 and len(n_h) > 2
     return f"{n_h[0]} × {len(n_h)}" if same else ", ".join(map(str, n_h))
-
-
-def kind_of(layer) -> str:
-    """A layer's class name in words: LinearAutoregressive is "linear autoregressive", NADE stays."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", type(layer).__name__).split()
-    return " ".join(w.lower() if re.fullmatch("[A-Z][a-z]*", w) else w for w in words)
 
 
 def n_weights(model) -> int:

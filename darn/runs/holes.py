@@ -253,7 +253,7 @@ def _of_table(run: Run, table: Table, path: str, unseen: str) -> Holes:
         if own is None:
             own = list(range(len(table.names)))
         mask = gone[:, own]
-        x = _bits(table.cells[:, own], mask, run.model.n_x, path)
+        x = _bits(table.cells[:, own], mask, [table.names[i] for i in own], run.model.n_x, path)
         return Holes(x, mask, table=table, cells=gone & np.isin(np.arange(gone.shape[1]), own))
     schema = run.schema
     found = schema.encode(table.names, table.cells, path, unseen=unseen, holes=True)
@@ -350,13 +350,23 @@ def _filled(run: Run, parts: Iterator[tuple], n: int, seed: int, within) -> Iter
         yield part.table, gone, np.where(gone, known, given)
 
 
-def _bits(cells: np.ndarray, gone: np.ndarray, n: int, path: str) -> np.ndarray:
+def _bits(cells: np.ndarray, gone: np.ndarray, names: Sequence[str], n: int, path: str) -> np.ndarray:
     if cells.shape[1] != n:
         raise DarnError(f"{path} has {cells.shape[1]} columns, but the model has {n}: give rows of its own kind")
+    wrong = next((cell for cell in dict.fromkeys(cells[~gone].tolist()) if not _is_bit(cell)), None)
+    if wrong is not None:
+        column = names[np.flatnonzero((cells == wrong).any(axis=0))[0]]
+        raise DarnError(
+            f"{path} has {wrong[:40]!r} in column {column!r}, not 0 or 1: correct it, or leave the cell empty"
+        )
+    return np.where(gone, "0", cells).astype(np.float32)
+
+
+def _is_bit(cell: str) -> bool:
     try:
-        return np.where(gone, "0", cells).astype(np.float32)
+        return float(cell) in (0, 1)
     except ValueError:
-        raise DarnError(f"{path} must hold 0 and 1, and empty cells for missing values") from None
+        return False
 
 
 def _owners(run: Run) -> np.ndarray:

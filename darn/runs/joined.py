@@ -7,7 +7,7 @@ import numpy as np
 
 from darn import codec, data
 from darn.errors import DarnError
-from darn.files import atomic, check_target, open_input
+from darn.files import atomic, check_suffix, check_target, open_input
 from darn.runs.shards import in_order
 
 KINDS = (".drn", ".npy", ".csv")
@@ -27,8 +27,7 @@ def join(paths: list[str], out: str) -> tuple[int, list[str]]:
         DarnError: The files do not fit together, or one of them is damaged.
     """
     suffix = Path(out).suffix.lower()
-    if suffix not in KINDS:
-        raise DarnError(f"{out}: the suffix chooses the format, so it must be {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    check_suffix(out, KINDS)
     for path in paths:
         if Path(path).suffix.lower() != suffix:
             raise DarnError(f"{path} is not a {suffix} file, but {out} is to be one: join files of one kind")

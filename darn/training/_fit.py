@@ -12,8 +12,9 @@ import numpy as np
 from tqdm import tqdm
 
 from darn.config import Training
+from darn.data import PackedRows, Rows
 from darn.devices import Devices, agreed_array, check_same, first, is_first, training_mesh, using, weights_are_sharded
-from darn.errors import DarnError
+from darn.errors import DarnError, InputTypeError
 from darn.files import atomic, cannot_write
 from darn.model import Stack
 from darn.model_file import save_model
@@ -93,8 +94,8 @@ def fit(
 
     Args:
         model: the fresh model; it is left unchanged.
-        train: the rows to train on, a `darn.data.Rows`.
-        valid: the rows to choose the best epoch by, a `darn.data.Rows`.
+        train: the rows to train on, a `darn.data.Rows` or an array of 0 and 1.
+        valid: the rows to choose the best epoch by, likewise.
         config: how to train.
         folder: where to write metrics.jsonl, the best model so far (model.safetensors) and the latest checkpoint.
         info: additional metadata for the model file.
@@ -110,9 +111,13 @@ def fit(
         The best model, and how training went.
 
     Raises:
-        DarnError: if the loss becomes infinite or NaN, the folder cannot be written, there are too few devices, or
-            processes were given different arguments.
+        DarnError: if the arguments do not fit each other, the loss becomes infinite or NaN, the folder cannot be
+            written, there are too few devices, or processes were given different arguments.
     """
+    for value, kind in ((model, Stack), (config, Training)):
+        if not isinstance(value, kind):
+            raise InputTypeError(f"fit takes a {kind.__name__}, the rows and a Training, not a {type(value).__name__}")
+    train, valid = (r if isinstance(r, Rows | PackedRows) else Rows.from_array(r) for r in (train, valid))
     with using(devices, shard_weights=shard_weights):
         mesh, sharded = training_mesh(), weights_are_sharded()
     check_same({"options": astuple(config), "training rows": train.identity, "validation rows": valid.identity})

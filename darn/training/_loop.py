@@ -39,7 +39,7 @@ def ctrl_c() -> Iterator[threading.Event]:
         yield pressed
         return
 
-    def handler(signum, frame):
+    def handler(*_):
         pressed.set()
         signal.signal(signal.SIGINT, before)
 
@@ -63,6 +63,8 @@ def _check(model: Stack, configs: Sequence[Training], train: Any, valid: Any) ->
                 f"the {name} rows have {found[0]} columns and a context of {found[1]}, but the model has {model.n_x} "
                 f"and {model.n_context}"
             )
+        if not len(rows):
+            raise InputError(f"there are no {name} rows: give at least one")
 
 
 def _feed(

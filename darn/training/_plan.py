@@ -65,7 +65,7 @@ def shapes(make: Make, architecture: Architecture) -> Stack:
 
 
 def _merged(groups: list[Group], programs: int, make: Make) -> list[Group]:
-    """At most `most` groups, by merging the pair that costs the fewest padded weights, again and again."""
+    """At most `programs` groups, by merging the pair that costs the fewest padded weights, again and again."""
     known: dict[Architecture, int] = {}
 
     def n_weights(architecture: Architecture) -> int:
