@@ -28,7 +28,7 @@ def check(name: str, value, least, *, whole: bool = False, above: bool = False) 
 
 def check_fraction(name: str, value) -> None:
     """Refuses what is not a number between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise InputError(f"{name} must be between 0 and 1, not {value!r}")
 
 
