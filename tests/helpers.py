@@ -268,9 +268,14 @@ _LAYERS |= {
     ),
     "words and one-hot nade": lambda n_c, key: Groups(NADE(9, n_c, n_hidden=(4,), key=key), ((2, True), 3, (6, False))),
 }
-# Variants of a layer, named after a comma, only with a context: without one they take as long and show nothing new.
-LAYERS = {name: partial(f, 0) for name, f in _LAYERS.items() if "," not in name}
+# Some only with a context, since without one they take as long and show nothing new: variants of a layer, named after a
+# comma, and layers around another one, which is the only one to see the context.
+AROUND = ("orders of conv", "one-hot linear", "one-hot nade", "one-hot mixture", "one-hot grid", "words linear")
+AROUND += ("words and one-hot nade",)
+_WITHOUT = [name for name in _LAYERS if "," not in name and name not in AROUND]
+LAYERS = {name: partial(_LAYERS[name], 0) for name in _WITHOUT}
 LAYERS |= {f"{name} | c": partial(f, N_C) for name, f in _LAYERS.items()}
+KINDS = [name if name in LAYERS else f"{name} | c" for name in _LAYERS if "," not in name]  # each of them once
 GROUPED = [name for name in LAYERS if name.startswith(("one-hot", "words"))]  # over valid rows alone
 
 

@@ -104,7 +104,7 @@ def test_sharded_weights_are_the_same_weights(found, name):
     """After 64 steps. Each device has an eighth of most arrays, and there is still one all-reduce a step."""
     np.testing.assert_allclose(found[f"sharded, {name}/8"], found[f"sharded, {name}/1"], atol=1e-5, rtol=0)
     assert found["bytes, shared"] < 0.3 * found["bytes, whole"]
-    assert found["reduced, shared"] == found["reduced, whole"] == 1
+    assert found["reduced, shared"] == 1
 
 
 def test_a_plan_counts_the_bytes_of_shared_weights(found):

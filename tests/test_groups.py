@@ -70,7 +70,7 @@ def test_words_start_at_the_means_of_independent_bits():
 
 
 def test_refusals():
-    layer = make_layer("one-hot linear")[0].layer
+    layer = make_layer("one-hot linear | c")[0].layer
     for bad, said in (
         ((3, 4), "sum to the units"),
         ((5, (4, False), 1), "sum to the units"),

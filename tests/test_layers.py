@@ -14,6 +14,7 @@ from helpers import (
     CAUSAL_LOCAL,
     CAUSAL_MAPS,
     GROUPED,
+    KINDS,
     LAYERS,
     LOCAL,
     MAPS,
@@ -77,7 +78,9 @@ def observe(layer, c, y, keys):
     seen["trained"] = layer.training_log_prob(y[-1], c, key=keys[0])
     seen["slope"] = jax.vmap(jax.grad(score), (None, 0))(weights, y[:: len(y) - 1])
     seen["sample"] = jax.vmap(lambda key: layer.sample(c, key=key))(keys)
-    seen["most_probable"] = layer.most_probable(c)
+    if type(layer).draw is not AbstractBinaryLayer.draw:  # otherwise it is `sample`
+        seen["drawn"] = jax.vmap(lambda key: layer.draw(c, key=key))(keys[:500])
+    seen["start"], seen["most_probable"] = layer.start(c), layer.most_probable(c)
     u = seen["u"] = jax.vmap(lambda key: jax.random.uniform(key, (layer.n,)))(keys[:500])
 
     def in_order(k):
@@ -342,7 +345,7 @@ def test_batches_are_rows(name):
     assert float(seen["one"]) == pytest.approx(float(seen["log_prob"][-1]), rel=1e-6, abs=2e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if not name.endswith("| c")])
+@pytest.mark.parametrize("name", KINDS)
 def test_many_rows_are_scored_as_few_are(name):
     """jaxlib 0.10.2 on a CPU adds up some fused products wrongly from output 32,768 on."""
     layer, c, seen = look(name)
@@ -413,11 +416,10 @@ def test_chain_shows_every_unit_once_with_the_logits_of_its_own_path(name):
 @one_order
 def test_on_the_host_a_walk_decides_the_same(name):
     """All rows at once, in NumPy, in parts of a few rows; the units in order."""
-    layer, c, seen = look(name, "coarse")
+    layer, _, seen = look(name, "coarse")
     n_rows = 11
     u, (y, (a, _)) = seen["u"][:n_rows].T, jax.tree.map(lambda v: v[0], seen["chain"])
-    start = eqx.filter_jit(lambda layer, c: layer.start(c))(layer, c)
-    state = jax.tree.map(lambda v: np.repeat(np.asarray(v)[..., None], n_rows, axis=-1), start)
+    state = jax.tree.map(lambda v: np.repeat(v[..., None], n_rows, axis=-1), seen["start"])
     logits = np.full((layer.n, n_rows), np.nan, np.float32)
 
     def decide(decided, units, a):
@@ -443,10 +445,9 @@ def test_sample_is_the_chain_over_uniform_numbers(name):
 @layers
 def test_drawn_is_what_is_sampled(name):
     """At the same keys, but for uniform numbers within rounding of a probability."""
-    layer, c = make_layer(name)
-    keys = jax.random.split(jax.random.key(5), 500)
-    draw, sample = (jax.jit(jax.vmap(lambda k, f=f: f(c, key=k)))(keys) for f in (layer.draw, layer.sample))
-    assert np.mean(np.any(draw != sample, axis=1)) <= 1 / 500
+    _, _, seen = look(name)
+    drawn = seen.get("drawn", seen["sample"][:500])
+    assert np.mean(np.any(drawn != seen["sample"][:500], axis=1)) <= 1 / 500
 
 
 @layers

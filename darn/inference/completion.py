@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ from darn.inference.summary import check_finite
 from darn.model import Stack
 
 FEW = 10  # the most missing units that are enumerated
+_keys = jax.jit(row_keys)
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,10 @@ def complete_parts(
     each = 2 ** sum(model.n_h) if known.how == "codes" else n_samples
     size = rows_within(model.row_floats * each, known.rows, 100, 1 << 24)
     model, exact = everywhere(model), known.how == "codes"
-    keys_of = jax.jit(partial(row_keys, jax.random.key(seed)))
+    key = jax.random.key(seed)
 
     def part(numbers, x, mask, context):
-        keys = keys_of(numbers)
+        keys = _keys(key, numbers)
         if exact:
             return by_codes(model, x, mask, context, keys, n)
         return by_weights(model, x, mask, context, keys, n, each, sweeps, conditions)

@@ -29,7 +29,7 @@ def _table(model, x, context, first, chunk):
         h = tuple(jnp.split(code, sizes)) if n else ()
         return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
 
-    number = first + jnp.arange(chunk)
+    x, number = as_floats(x), first + jnp.arange(chunk)
     codes = ((number[:, None] >> jnp.arange(n - 1, -1, -1)[None]) & 1).astype(x.dtype)
     # Nested vmaps: what depends only on the code is computed once for all rows, and vice versa.
     return jax.vmap(jax.vmap(pair, (None, None, 0)), (0, 0, None))(x, context, codes)
@@ -44,6 +44,11 @@ def _accumulate(sums, log_p, log_q):
     new = jnp.maximum(top, jnp.max(log_p, axis=1))
     total = total * jnp.exp(top - new) + jnp.sum(jnp.exp(log_p - new[:, None]), axis=1)
     return new, total, bound + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=1)
+
+
+@jax.jit
+def _finished(top, total, bound):
+    return top + jnp.log(total), bound
 
 
 def exact(
@@ -86,10 +91,11 @@ def exact_parts(
     model = everywhere(model)
 
     def table(x, context):
-        x, sums = as_floats(x), (jnp.full(len(x), -1e30), jnp.zeros(len(x)), jnp.zeros(len(x)))
+        zero = np.zeros(len(x), np.float32)
+        sums = (zero - np.float32(1e30), zero, zero)
         for first in range(0, 2**n, codes):
-            sums = _accumulate(sums, *_table(model, x, context, jnp.asarray(first), codes))
-        return sums[0] + jnp.log(sums[1]), sums[2]
+            sums = _accumulate(sums, *_table(model, x, context, np.asarray(first, np.int32), codes))
+        return _finished(*sums)
 
     found = stream_rows(table, size, parts, beside=True, progress=progress)
     return (Scores(log_p, bound).checked().with_density(density) for (log_p, bound), density in found)

@@ -49,6 +49,11 @@ def _weigh_in_one(model, x, context, keys, stop, chunk, sums):
 _draw_alone, _add_alone = eqx.filter_jit(draw), jax.jit(_add)
 
 
+@jax.jit
+def _keys(key, repeat, numbers):
+    return row_keys(jax.random.fold_in(key, repeat), numbers)
+
+
 def _weigh(model, x, context, keys, done, stop, chunk, sums):
     """The running sums after sample number `stop` of every row; they have those before number `done`."""
     if jax.default_backend() != "cpu":
@@ -163,15 +168,14 @@ def importance_parts(
     # A chunk ends at each of the marks, of which the last but one is a tenth of the samples.
     fits, tenth = max(floats // (model.row_floats * size), 1), max(n_samples // 10, min(n_samples, 8))
     chunk = -(-tenth // -(-tenth // fits))
-    model = everywhere(model)
+    key, model = jax.random.key(seed), everywhere(model)
 
     def weigh(own, bits, side):
         # Nothing here waits for a result, so that the next rows are weighed on another core of a CPU.
         bits, repeated = as_floats(bits), []
         for r in range(repeats):
-            keys = row_keys(jax.random.fold_in(jax.random.key(seed), r), own)
-            zero = jnp.zeros(len(bits))
-            sums, done, at = (jnp.asarray(0, jnp.int32), jnp.full(len(bits), -1e30), zero, zero, zero), 0, []
+            keys, zero = _keys(key, np.asarray(r, np.int32), own), np.zeros(len(bits), np.float32)
+            sums, done, at = (np.asarray(0, np.int32), zero - np.float32(1e30), zero, zero, zero), 0, []
             for mark in marks(n_samples):
                 sums = _weigh(model, bits, side, keys, done, mark, chunk, sums)
                 done = mark

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,15 @@ COSTS = (
 )
 
 
-def scrambled(model: Stack, seed: int) -> Stack:
-    """The model with random weights of about the size of trained ones, so that no unit is certain."""
+def scrambled(arch: Architecture, n_x: int, seed: int) -> Stack:
+    """A stack with random weights of about the size of trained ones, so that no unit is certain."""
     rng = np.random.default_rng(seed)
+    make = partial(build, arch, n_x, key=jax.random.key(0))
+    # The weights to start from are not drawn, which takes long for many sizes; orders of units are.
+    model = eqx.filter_jit(make)() if arch.visible == "eonade" else eqx.filter_eval_shape(make)
     new = lambda w: (rng.normal(size=w.shape) / max(w.shape[-1], 1) ** 0.5).astype(np.float32)  # noqa: E731
-    return jax.tree.map(lambda w: jax.numpy.asarray(new(w)) if eqx.is_inexact_array(w) else w, model)
+    is_weight = lambda w: hasattr(w, "dtype") and np.issubdtype(w.dtype, np.floating)  # noqa: E731
+    return jax.tree.map(lambda w: jax.device_put(new(w)) if is_weight(w) else w, model)
 
 
 def sparsened(model: Stack, active: float) -> Stack:
@@ -137,7 +142,7 @@ def measure(costs=COSTS, *, scales=SCALES, n: int = 10, batch: int = 100, second
         sizes = []
         for k in scales:
             arch, n_x = cost.make(k)
-            model = scrambled(build(arch, n_x, key=jax.random.key(0)), k)
+            model = scrambled(arch, n_x, k)
             if cost.active:
                 model, draw = sparsened(model, cost.active), sparse.sample
                 found = count_sparse(model, 100 * n, seed=k)
