@@ -77,7 +77,7 @@ def sample(args) -> None:
     contexts = label_contexts(run, args.label)
     layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
     delimiter = run.about.data.delimiter or ","  # as in the table that it was trained on
-    words = run.schema is not None and ending in ("csv", "parquet")
+    words = run.schema is not None and ending in ("csv", "tsv", "parquet")
     if ending == "parquet" and args.shard:
         raise DarnError("shards of a Parquet file cannot be joined: use --out FILE.csv")
     if args.out:
