@@ -181,6 +181,8 @@ def test_refusals():
         TableDARN().fit(np.eye(3))
     with pytest.raises(DarnError, match="different names"):
         TableDARN().fit(pd.DataFrame([[1, 2]] * 20, columns=["a", "a"]))
+    with pytest.raises(DarnError, match=r"1 are not texts: rename the columns, .* X\.columns\.astype\(str\)"):
+        TableDARN().fit(pd.DataFrame([[1, 2]] * 20))
     with pytest.raises(DarnError, match="validation_fraction"):
         TableDARN(validation_fraction=2).fit(pandas_frame())
     with pytest.raises(DarnError, match="search"):
