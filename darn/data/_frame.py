@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from darn.data._column import AbstractColumn
+from darn.data._column import AbstractColumn, Aside, Category
 from darn.data._date import ISO, Date
 from darn.data._number import MOST_DIGITS, Number
+from darn.data._scientific import Scientific
 from darn.data._table import import_polars
 from darn.errors import InputError, InputTypeError
 from darn.files import open_output
@@ -221,9 +222,10 @@ def read_frame(X: Any) -> tuple[Form, np.ndarray]:
     twice = [n for n in dict.fromkeys(names) if names.count(n) > 1]
     if strange or twice:
         said = ", ".join(map(repr, (strange or twice)[:8]))
+        wrong = f"{'is not a text' if len(strange) == 1 else 'are not texts'}" if strange else "is twice"
+        advice = ": rename the columns" + ", for example by X.columns = X.columns.astype(str)" * bool(strange)
         raise InputError(
-            "the columns of the frame must have different names, which are texts, but "
-            + (f"{said} {'is not a text' if len(strange) == 1 else 'are not texts'}" if strange else f"{said} is twice")
+            f"the columns of the frame must have different names, which are texts, but {said} {wrong}{advice}"
         )
     cells = np.empty(X.shape, object)
     tags = []
@@ -278,6 +280,13 @@ def usual_tag(column: AbstractColumn) -> str:
         return "int" if not column.digits[1] and _within_64_bits(column) else "float"
     if isinstance(column, Date) and column.form in ISO and re.fullmatch(r"Z?|[+-]\S*", column.zone):
         return "date" if column.form == ISO[0] else "time"
+    if isinstance(column, Scientific):
+        return "float"
+    if isinstance(column, Aside) and column.numbered is not None:
+        return "int"
+    if isinstance(column, Category) and column.values:
+        forms = {"int": r"-?(0|[1-9]\d{0,17})", "float": r"-?(0|[1-9]\d*)\.\d+"}
+        return next((t for t, form in forms.items() if all(re.fullmatch(form, v) for v in column.values)), "text")
     return "text"
 
 
