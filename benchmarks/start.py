@@ -3,7 +3,7 @@
 python -m benchmarks.start [--folder F]     results/bench/start.json; F keeps the trained models between calls
 
 Each command is timed with the cache of compiled programs as an earlier call has left it (`second`), with an empty one
-(`first`) and without one (`uncached`), all in turn. Python keeps its bytecode, as it does by default.
+(`first`) and without one (`uncached`), all in turn. Python keeps its bytecode, as it does by default. Rows of other commands stay in the record.
 """
 
 import argparse
@@ -186,10 +186,12 @@ def main(argv: list[str] | None = None) -> dict:
         starts.prepare(args.tiny)
         if args.prepare:
             return record
-        record |= {"repeats": args.repeats, "fresh": args.fresh, "long": " ".join(LONG)}
-        record["rows"] = measured(starts, args.only, args.repeats, args.fresh)
-    write(args.out, record)
-    print(*map(line, record["rows"]), sep="\n")
+        when = {k: record[k] for k in ("commit", "date")} | {"load_average": record["threads"]["load_average"]}
+        found = {one["name"]: one | when for one in measured(starts, args.only, args.repeats, args.fresh)}
+    before = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
+    rows = {one["name"]: one for one in before} | found
+    write(args.out, record | {"long": " ".join(LONG), "rows": [rows[k] for k in COMMANDS if k in rows]})
+    print(*map(line, found.values()), sep="\n")
     return record
 
 
