@@ -3,7 +3,8 @@
 python -m benchmarks.start [--folder F]     results/bench/start.json; F keeps the trained models between calls
 
 Each command is timed with the cache of compiled programs as an earlier call has left it (`second`), with an empty one
-(`first`) and without one (`uncached`), all in turn. Python keeps its bytecode, as it does by default. Rows of other commands stay in the record.
+(`first`) and without one (`uncached`), all in turn. Python keeps its bytecode, as it does by default.
+Rows of other commands stay in the record.
 """
 
 import argparse
