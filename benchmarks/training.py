@@ -1,6 +1,7 @@
 """Training steps per second: whole epochs in one program against loops over steps."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +35,7 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
                 skipped[name] = "quick"  # compiling takes longer than all the rest
             else:
                 others.append(Way(name, torch_loop(model, x, mode), steps, optional=mode is not None))
+        others += floors(size, torch)
         yield Comparison(
             f"training, {size.name}, batch {BATCH}",
             "steps/s",
@@ -57,6 +59,62 @@ def epochs(program: Program, hyper: Hyper, model, x: np.ndarray):
         return jax.block_until_ready((state, metrics))
 
     return run
+
+
+def products_of(size: sizes.Size) -> list[tuple[int, int, int]]:
+    """(rows, inner, columns) of the matrix products of a step: outputs, inputs' gradients and weights' gradients."""
+    n_x, n_h, n_d = size.n_x, size.n_h, size.n_d
+    given = [(n_x, n_d)] + [(n_x, n_x)] * (size.visible == "linear")  # of x, which needs no gradient
+    drawn = [(n_d, n_h), (n_h, n_d), (n_d, n_x), (n_h, n_h)]
+    found = [(BATCH, a, b) for a, b in given + drawn] + [(a, BATCH, b) for a, b in given + drawn]
+    return found + [(BATCH, b, a) for a, b in drawn]
+
+
+def floors(size: sizes.Size, torch) -> Iterator[Way]:
+    """What any way of training does at least: a step's products, by both libraries, and its pass over the weights."""
+    rng = np.random.default_rng(0)
+    pairs = [(rng.random((m, k), np.float32), rng.random((k, n), np.float32)) for m, k, n in products_of(size)]
+    ours, times = [tuple(map(jnp.asarray, pair)) for pair in pairs], 50
+
+    @jax.jit
+    def multiply(pairs):
+        left, right = zip(*pairs)
+
+        def again(_, carry):
+            right, made = carry
+            # Every turn needs the one before: else the products would be made once.
+            right = [b.at[0, 0].add(1e-20 * c[0, 0]) for b, c in zip(right, made)]
+            return right, [a @ b for a, b in zip(left, right)]
+
+        return lax.fori_loop(0, times, again, (list(right), [jnp.zeros((len(a), b.shape[1])) for a, b in pairs]))
+
+    yield Way("(its products alone, XLA)", lambda n: [jax.block_until_ready(multiply(ours)) for _ in range(n)], times)
+    if torch is not None:
+        device = "cuda" if jax.default_backend() == "gpu" else "cpu"
+        theirs = [tuple(torch.tensor(v, device=device) for v in pair) for pair in pairs]
+
+        def multiplied(n: int) -> float:
+            made = [[a @ b for a, b in theirs] for _ in range(n)]
+            return float(made[-1][-1][0, 0])  # waits for the device
+
+        yield Way("(its products alone, PyTorch)", multiplied, 1)
+
+    @partial(jax.jit, donate_argnums=0)
+    def update(held, gradient):
+        w, n, m, delta = held
+        n, m = 0.95 * n + 0.05 * gradient**2, 0.95 * m + 0.05 * gradient
+        delta = 0.9 * delta - LR * gradient * lax.rsqrt(n - m**2 + 1e-4)
+        return w + delta, n, m, delta
+
+    held, gradient = tuple(jnp.zeros(size.weights) for _ in range(4)), jnp.ones(size.weights)
+
+    def updated(times: int):
+        nonlocal held
+        for _ in range(times):
+            held = update(held, gradient)
+        return jax.block_until_ready(held)
+
+    yield Way("(its update of the weights alone, XLA)", updated, 1)
 
 
 def step_loop(program: Program, hyper: Hyper, model, x: np.ndarray, seed: int):

@@ -136,9 +136,37 @@ def orders() -> None:
     save(figure, "orders")
 
 
+def growth() -> None:
+    """Processor seconds of training, scoring and sampling as one quantity grows, and those of their products alone."""
+    record = json.loads((HERE.parent / "results/bench/cpu-growth.json").read_text())
+    base, colours = record["base"], {"an epoch of training": ORANGE, "scoring": TEAL, "sampling": GREY}
+    axis_names = {"n_x": "n_x", "n_h": "n_h", "rows": "rows", "samples": "samples of each row, S"}
+    figure, axes = plt.subplots(2, 2, figsize=(6.4, 5.6), sharey=True, layout="constrained")
+    for (key, name), one in zip(axis_names.items(), axes.flat):
+        fixed = {k: v for k, v in base.items() if k != key}
+        rows = [r for r in record["rows"] if all(r[k] == v for k, v in fixed.items())]
+        for work, colour in colours.items():
+            mine = sorted((r for r in rows if r["work"] == work), key=lambda r: r[key])
+            if len(mine) > 1:
+                at = [r[key] for r in mine]
+                one.plot(at, [r["processor_seconds"] for r in mine], "o-", ms=4, color=colour, label=work)
+                one.plot(at, [r["seconds_of_products"] for r in mine], ":", color=colour)
+        one.set(xscale="log", yscale="log", xlabel=name, xticks=sorted({r[key] for r in rows}))
+        one.xaxis.set_major_formatter("{x:,.0f}")
+        one.minorticks_off()
+    for one in axes[:, 0]:
+        one.set_ylabel("processor seconds")
+    lines, labels = axes[0, 0].get_legend_handles_labels()
+    lines.append(plt.Line2D([], [], ls=":", color=GREY))
+    labels.append("its products alone")
+    figure.legend(lines, labels, frameon=False, labelcolor=GREY, loc="outside upper center", ncols=2)
+    save(figure, "growth")
+
+
 if __name__ == "__main__":
     with plt.rc_context(STYLE):
         one_unit()
         bench()
         one_row()
         orders()
+        growth()

@@ -120,6 +120,7 @@ def test_quick_figures_are_compared_with_those_stored(tmp_path, capsys, monkeypa
     assert quick.main(["dna", "nips", "web", "--out", str(out)]) == 1
     rows = {row["model"]: row for row in json.loads(out.read_text())["rows"]}
     assert (rows["adult"]["near"], rows["dna"]["near"]) == (True, False)
+    assert all({"commit", "date"} <= set(row) for row in rows.values())
     assert "processor time" in rows["nips"]["failed"]
     assert rows["web"]["failed"] == "darn: no data"
     assert "1 of 4 within" in capsys.readouterr().out
