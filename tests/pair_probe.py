@@ -70,9 +70,12 @@ def main(port, process, folder):
     assert cut.interrupted
     shared = darn.fit(*given, folder=folder / "shared", resume=True, shard_weights=True)
     wide = darn.fit(*given)
+    wider = lambda: darn.zoo.darn(12, n_h=5, n_d=3, visible="linear", key=jax.random.key(0))  # noqa: E731
     sentences = {
         "data": refused(lambda: darn.fit(model(), train.take(slice(process, None)), valid, BASE)),
         "options": refused(lambda: darn.fit(model(), train, valid, replace(BASE, epochs=5 + process))),
+        "devices": refused(lambda: darn.fit(model(), train, valid, BASE, devices=1 + process)),
+        "weights": refused(lambda: darn.fit((model, wider)[process](), train, valid, BASE)),
         "folder": refused(lambda: darn.fit(model(), train, valid, BASE, folder="/dev/null/run")),
         "batch": refused(lambda: darn.fit(model(), train, valid, replace(BASE, batch=3))),
     }

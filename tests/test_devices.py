@@ -23,6 +23,7 @@ import darn
 from darn import devices
 from darn.cli import main
 from darn.cli._meet import Peer, Place, meet, place_of
+from darn.devices import _processes
 from darn.errors import DarnError
 from darn.runs.forecast import forecast
 from darn.runs.recipe import Recipe
@@ -208,6 +209,8 @@ def test_processes_agree_on_what_is_wrong(pair):
     for one in pair[1:]:
         assert "process 1 has other training rows than process 0" in str(one["data"])
         assert "process 1 has other options than process 0" in str(one["options"])
+        assert "process 1 has other devices than process 0" in str(one["devices"])
+        assert "process 1 has other weights than process 0" in str(one["weights"])
         assert "cannot write /dev/null/run" in str(one["folder"])
         assert "3 rows cannot be shared by 4 devices" in str(one["batch"])
 
@@ -313,7 +316,7 @@ def test_what_is_wrong_on_one_machine_ends_all(tmp_path, rows, what):
 MEETINGS = {
     "versions": ({"versions": {"darn": "1", "jax": "2"}}, "has jax 2, process 0 has 1: install the same versions"),
     "number": ({"process": 0}, "two processes with the number 0"),
-    "no number": ({"process": "x"}, "two processes with the number x"),
+    "no number": ({"process": "x"}, "a process has the number 'x'"),
     "how many": ({"processes": 3}, "was told of 3 processes, process 0 of 2"),
 }
 
@@ -343,7 +346,18 @@ def connected(place):
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"[]\n{}\n", b"\n" * 9, b""])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"[]\n{}\n",
+        b'{"go": 65536}\n',
+        b"[" * 60_000 + b"\n",
+        b"\n" * 9,
+        b"",
+    ],
+    ids=["http", "empty", "no port", "deep", "lines", "nothing"],
+)
 def test_a_stranger_at_the_address_is_no_first_process(answer):
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
 
@@ -364,13 +378,43 @@ def test_nobody_there(capsys, tmp_path, rows):
         ("0", "127.0.0.1", "process 1 did not come"),
         ("1", "127.0.0.1", "the first process cannot be reached"),
         ("1", "nowhere.invalid", "the first process cannot be reached"),
+        ("1", "no..where", "the first process cannot be reached"),
     )
     for process, host, sentence in cases:
         assert main([*words, "--process", process, "--coordinator", f"{host}:{free_port()}"]) == 2
         err = capsys.readouterr().err
         assert sentence in err
         assert err.count("\n") == 1
+    for wait in ("nan", "inf", "-1"):
+        assert main([*words, "--process", "1", "--coordinator", "a:1", f"--wait={wait}"]) == 2
+        assert "--wait takes" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_of_very_many_who_did_not_come_some_are_named():
+    with pytest.raises(DarnError, match=r"process 1, 2, 3, 4, 5, 6, 7, 8, \.\.\. did not come"):
+        meet(Place("127.0.0.1", free_port(), 10**6, 0), {}, 0.1)
+
+
+def test_what_processes_compare_has_names_places_and_shapes():
+    different = (
+        {"a": 1, "b": None},
+        {"a": None, "b": 1},
+        {"b": 1},
+        [1, None],
+        [None, 1],
+        np.zeros((2, 3), np.uint8),
+        np.zeros((3, 2), np.uint8),
+        np.zeros(6, np.int8),
+    )
+    assert len({_processes._digest(v) for v in different}) == len(different)
+    assert _processes._digest({"a": [1, "x"]}) == _processes._digest({"a": [1, "x"]})
+
+
+@pytest.mark.parametrize("wrong", ["2", "two", 1.0, [1]])
+def test_a_number_of_devices_is_a_number(wrong):
+    with pytest.raises(TypeError, match="devices is a number, or all"):
+        devices.use(wrong)
 
 
 def test_places(monkeypatch):
@@ -380,6 +424,19 @@ def test_places(monkeypatch):
     for given in (("auto", 2, 0), (None, 2, None), ("a:1", 2, 2), ("a:1", None, 0), ("a", 2, 0), ("a:99999", 2, 0)):
         with pytest.raises(DarnError):
             place_of(*given)
+    for name, value in (("JAX_NUM_PROCESSES", "²"), ("SLURM_PROCID", "1e3"), ("JAX_PROCESS_ID", "9" * 5000)):
+        monkeypatch.setenv(name, value)
+        with pytest.raises(DarnError, match=f"the variable {name}, for "):
+            place_of("a:1", 2 if "PROC" in name and "NUM" not in name else None, 0 if "NUM" in name else None)
+        monkeypatch.delenv(name)
+    for job in ("", "five", "9" * 5000):
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        with pytest.raises(DarnError, match="not a SLURM job"):
+            place_of("auto", None, None)
+    with pytest.raises(DarnError, match="at least 1"):
+        place_of("a:1", 0, 0)
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "")  # as good as none
+    assert place_of(None, None, None) is None
     environ = {"SLURM_JOB_ID": "5", "SLURM_STEP_NODELIST": "n[017-019,3]", "SLURM_NTASKS": "3", "SLURM_PROCID": "2"}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

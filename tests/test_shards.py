@@ -238,6 +238,10 @@ def test_two_files_of_one_table_join(place, tmp_path, capsys):
 def test_the_order_of_other_files_is_kept():
     assert in_order(["b.npy", "a.npy"]) == ["b.npy", "a.npy"]
     assert in_order(["a-00002-of-00002.npy", "a-00001-of-00002.npy"])[0] == "a-00001-of-00002.npy"
+    for odd in (["a-00000-of-00000.npy"], ["a-00003-of-00002.npy", "a-00001-of-00002.npy"]):
+        assert in_order(odd) == odd  # no shards
+    with pytest.raises(DarnError, match="shard 1 of 2 is given twice"):
+        in_order(["a-00001-of-00002.npy", "a-00002-of-00002.npy", "./a-00001-of-00002.npy"])
     mixed = ["a-00002-of-00003.npy", "b-00001-of-00003.npy"]
     assert in_order(mixed) == mixed
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import Field
 from functools import partial
@@ -285,7 +286,7 @@ def check_rows_of_a_table(path: str, run) -> None:
 
 
 def _devices(text: str) -> int | str:
-    if text != "all" and not text.isdigit():
+    if text != "all" and not re.fullmatch("[0-9]{1,6}", text):
         raise DarnError(f"--devices must be a number or all, not {text!r}")
     return text if text == "all" else int(text)
 

@@ -9,9 +9,12 @@ import time
 from dataclasses import dataclass, field
 
 from darn.errors import DarnError
+from darn.jsonable import shown
 
 GRACE = 5.0  # seconds for an answer
 LONGEST = 1 << 16  # bytes of a message
+NAMED = 8  # of many processes that are missing
+_COUNT = re.compile("[0-9]{1,6}")
 
 
 @dataclass(frozen=True)
@@ -47,37 +50,42 @@ def place_of(coordinator: str | None, processes: int | None, process: int | None
         DarnError: Something is missing or makes no sense.
     """
     env = os.environ
-    address = env.get("JAX_COORDINATOR_ADDRESS") if coordinator in (None, "auto") else coordinator
+    address = (env.get("JAX_COORDINATOR_ADDRESS") or None) if coordinator in (None, "auto") else coordinator
     if address is None and coordinator == "auto":
-        if "SLURM_JOB_ID" not in env:
+        job = env.get("SLURM_JOB_ID", "")
+        if not re.fullmatch("[0-9]{1,18}", job):
             raise DarnError("this is not a SLURM job: give --coordinator HOST:PORT, --processes and --process")
         # The first node, and a port that other jobs on it are unlikely to use.
         nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST", "")
         first = re.match(r"([^,\[]+)(?:\[(\d+))?", nodes)
         if first is None:
             raise DarnError("SLURM does not say which nodes the job has: start the processes with srun")
-        address = f"{first[1]}{first[2] or ''}:{61440 + int(env['SLURM_JOB_ID']) % 4096}"
+        address = f"{first[1]}{first[2] or ''}:{61440 + int(job) % 4096}"
     if address is None:
         if processes is not None or process is not None:
             raise DarnError("--processes and --process need the address of the first process: give --coordinator")
         return None
     count = _number(processes, "--processes", "JAX_NUM_PROCESSES", "SLURM_NTASKS")
     number = _number(process, "--process", "JAX_PROCESS_ID", "SLURM_PROCID", "JOB_COMPLETION_INDEX")
-    found = re.fullmatch(r"(.+):(\d{1,5})", address)
+    found = re.fullmatch(r"(.+):([0-9]{1,5})", address)
     if found is None or not 0 < int(found[2]) < 1 << 16:
         raise DarnError(f"--coordinator must be HOST:PORT, not {address!r}")
+    if count < 1:
+        raise DarnError(f"--processes must be at least 1, not {count}")
     if not 0 <= number < count:
         raise DarnError(f"--process must be a number from 0 to {count - 1}, not {number}: there are {count} processes")
     return Place(found[1].strip("[]"), int(found[2]), count, number) if count > 1 else None
 
 
 def _number(given: int | None, option: str, *variables: str) -> int:
-    texts = [os.environ[v] for v in variables if v in os.environ]
-    if given is None and not texts:
+    if given is not None:
+        return given
+    name = next((v for v in variables if os.environ.get(v)), None)
+    if name is None:
         raise DarnError(f"with several processes {option} is needed, or the variable {variables[0]}")
-    if given is None and not texts[0].isdigit():
-        raise DarnError(f"the variable for {option} must be a number, not {texts[0]!r}")
-    return int(texts[0]) if given is None else given
+    if not _COUNT.fullmatch(os.environ[name]):
+        raise DarnError(f"the variable {name}, for {option}, must be a number, not {shown(os.environ[name])}")
+    return int(os.environ[name])
 
 
 # ---------------------------------------------------------------- connections
@@ -115,7 +123,7 @@ class Peer:
         *lines, self._read = (self._read + data).split(b"\n")
         try:
             return [message for message in map(json.loads, filter(None, lines)) if isinstance(message, dict)]
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise ConnectionResetError from e
 
     def wait(self, until: float) -> dict:
@@ -151,11 +159,11 @@ def _join(place: Place, versions: dict[str, str], wait: float, until: float) -> 
         try:
             link = socket.create_connection((place.host, place.port), timeout=5)
             break
-        except OSError as e:
-            if time.monotonic() > until:
+        except (OSError, UnicodeError) as e:  # a name that cannot be one
+            if time.monotonic() > until or isinstance(e, UnicodeError):
                 raise DarnError(
                     f"the first process cannot be reached at {place.address} within {wait:g} s "
-                    f"({e.strerror or e}): start it, and check --coordinator and the network"
+                    f"({getattr(e, 'strerror', None) or e}): start it, and check --coordinator and the network"
                 ) from e
             time.sleep(0.2)
     peer = Peer(link, 0, place.host)
@@ -165,7 +173,7 @@ def _join(place: Place, versions: dict[str, str], wait: float, until: float) -> 
     except OSError as e:
         link.close()
         raise DarnError(f"the first process at {place.address} has ended before training began") from e
-    if not isinstance(said.get("go"), int):
+    if not isinstance(said.get("go"), int) or not 0 < said["go"] < 1 << 16:
         link.close()
         raise DarnError(str(said.get("end", f"what answers at {place.address} is not a first process")))
     return [peer], said["go"]
@@ -188,8 +196,9 @@ def _gather(place: Place, versions: dict[str, str], wait: float, until: float) -
             except TimeoutError:
                 if time.monotonic() < until:
                     continue  # a stranger who says nothing
-                missing = ", ".join(str(i) for i in range(1, place.processes) if i not in peers)
-                problem = f"process {missing} did not come to {place.address} within {wait:g} s: start all processes"
+                missing = [i for i in range(1, place.processes) if i not in peers]
+                names = ", ".join(map(str, missing[:NAMED])) + ", ..." * (len(missing) > NAMED)
+                problem = f"process {names} did not come to {place.address} within {wait:g} s: start all processes"
                 break
             except OSError:
                 continue
@@ -225,19 +234,19 @@ def _greeted(server: socket.socket) -> tuple[Peer, dict]:
 
 
 def _mismatch(place: Place, peer: Peer, hello: dict, versions: dict[str, str], known: dict[int, Peer]) -> str:
+    if not isinstance(peer.process, int):
+        return f"a process has the number {shown(peer.process)}: give each its own, from 0 on"
     if hello.get("processes") != place.processes:
-        told = hello.get("processes")
+        told = shown(hello.get("processes"))
         return f"{peer.name} was told of {told} processes, process 0 of {place.processes}: give all the same number"
-    if not isinstance(peer.process, int) or not 0 < peer.process < place.processes or peer.process in known:
+    if not 0 < peer.process < place.processes or peer.process in known:
         return f"there are two processes with the number {peer.process}: give each its own, from 0 on"
     theirs = hello.get("versions")
     if theirs != versions:
         theirs = theirs if isinstance(theirs, dict) else {}
         name = next((k for k in versions if theirs.get(k) != versions[k]), "darn")
-        return (
-            f"{peer.name} has {name} {theirs.get(name)}, process 0 has {versions.get(name)}: install the same versions "
-            "everywhere"
-        )
+        has = str(theirs.get(name))[:100]
+        return f"{peer.name} has {name} {has}, process 0 has {versions.get(name)}: install the same versions everywhere"
     return ""
 
 

@@ -77,6 +77,8 @@ def train(args) -> int:
     place = place_of(args.coordinator, args.processes, args.process)
     if place is None:
         return _train(args)
+    if not 0 <= args.wait < math.inf:
+        raise DarnError("--wait takes a number of seconds, 0 or more")
     status = _together.divide(place, versions(), args.wait)
     if status is not None:
         return status

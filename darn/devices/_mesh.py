@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from darn.errors import DarnError
+from darn.errors import DarnError, InputTypeError
 
 AXIS = "data"
 ROWS = PartitionSpec(AXIS)  # divided along the first axis
@@ -36,6 +36,8 @@ def use(devices: Devices, *, shard_weights: bool = False) -> None:
     Raises:
         DarnError: if there are not so many.
     """
+    if devices is not None and devices != "all" and not isinstance(devices, int):
+        raise InputTypeError(f"devices is a number, or all, not {devices!r}")
     found = jax.local_device_count() if devices not in (None, "all", 1) else 1
     if isinstance(devices, int) and not 1 <= devices <= found:
         there = "is 1 device" if found == 1 else f"are {found} devices"

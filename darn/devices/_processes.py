@@ -109,7 +109,8 @@ def check_same(parts: dict[str, Any]) -> None:
 
 def _digest(value: Any) -> int:
     digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(value):
-        whole = leaf if isinstance(leaf, np.ndarray | jax.Array) else np.frombuffer(repr(leaf).encode(), np.uint8)
-        digest.update(np.ascontiguousarray(whole).data)
+    for path, leaf in jax.tree.leaves_with_path(value, is_leaf=lambda v: v is None):
+        array = leaf if isinstance(leaf, np.ndarray | jax.Array) else np.frombuffer(repr(leaf).encode(), np.uint8)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype} ".encode())
+        digest.update(np.ascontiguousarray(array).data)
     return int.from_bytes(digest.digest()[:4], "little", signed=True)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +50,9 @@ class Shard:
     def of_path(path: Path) -> "tuple[str, Shard] | None":
         """(the output's path, the shard) of a shard's own path; None for any other path."""
         found = _NAME.fullmatch(path.name)
-        return (
-            None if found is None else (str(path.with_name(found[1] + found[4])), Shard(int(found[2]), int(found[3])))
-        )
+        if found is None or not 1 <= int(found[2]) <= int(found[3]):
+            return None
+        return str(path.with_name(found[1] + found[4])), Shard(int(found[2]), int(found[3]))
 
     def rows(self, n: int) -> tuple[int, int]:
         """(first row, end) of this shard, of n rows: shards follow each other and differ by one row at most."""
@@ -143,6 +144,9 @@ def in_order(paths: list[str]) -> list[str]:
     if len(known) < len(found) or len({(out, shard.of) for out, shard in known}) != 1:
         return paths
     of, numbers = known[0][1].of, [shard.number for _, shard in known]
+    twice = [i for i, count in Counter(numbers).items() if count > 1]
+    if twice:
+        raise DarnError(f"{Shard(twice[0], of)} is given twice: give each one once")
     missing = sorted(set(range(1, of + 1)) - set(numbers))
     if missing:
         some = ", ".join(map(str, missing[:8])) + ", ..." * (len(missing) > 8)

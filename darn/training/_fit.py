@@ -7,13 +7,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from tqdm import tqdm
 
 from darn.config import Training
 from darn.data import PackedRows, Rows
-from darn.devices import Devices, agreed_array, check_same, first, is_first, training_mesh, using, weights_are_sharded
+from darn.devices import (
+    Devices,
+    agreed_array,
+    check_same,
+    first,
+    is_first,
+    size_of,
+    training_mesh,
+    using,
+    weights_are_sharded,
+)
 from darn.errors import DarnError, InputTypeError
 from darn.files import atomic, cannot_write
 from darn.model import Stack
@@ -120,7 +131,9 @@ def fit(
     train, valid = (r if isinstance(r, Rows | PackedRows) else Rows.from_array(r) for r in (train, valid))
     with using(devices, shard_weights=shard_weights):
         mesh, sharded = training_mesh(), weights_are_sharded()
-    check_same({"options": astuple(config), "training rows": train.identity, "validation rows": valid.identity})
+    shapes = [(v.shape, str(v.dtype)) for v in jax.tree.leaves(eqx.filter(model, eqx.is_array))]
+    how = {"options": astuple(config), "devices": [size_of(mesh), sharded], "weights": [shapes, dynamic]}
+    check_same(how | {"training rows": train.identity, "validation rows": valid.identity})
     if started is None:
         rows = on_devices(train, mesh), on_devices(valid, mesh)
         if mesh is not None:  # machines may differ in the last bit of a random start
