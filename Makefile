@@ -46,7 +46,7 @@ tables: $(STAMP)  ## the tables of the README and the results page, from results
 
 docs: $(STAMP)  ## the documentation, into site/index.html
 	$(INSTALL) --editable '.[docs]'
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 models: $(STAMP)  ## the list of checksums of results/models, which downloads are checked against
 	$(BIN)/python -m darn.runs.pretrained

@@ -251,7 +251,7 @@ def padded(d):
 REFUSED_FILES = {
     "ragged": (raw("a.csv", b"0,1,0\n1,1,1\n0,1\n"), ["line 3", "2 values", "3"]),
     "ragged under a header": (raw("a.csv", b"a,b\n0,1\n1,0,1\n"), ["line 3", "3 values", "header has 2"]),
-    "word": (raw("a.csv", b"a,b\n0,1\n1,cat\n"), ["line 3", "column 2", "'cat'", "labels = 1"]),
+    "word": (raw("a.csv", b"a,b\n0,1\n1,cat\n"), ["line 3", "column 2", "'cat'", "labels = 'b'"]),
     "word in line 1": (raw("a.csv", b"0,x,1\n0,1,1\n"), ["line 1", "column 2", "'x'"]),
     "underscore": (raw("a.csv", b"0,1,1\n0,1_0,1\n"), ["line 2", "column 2", "'1_0'"]),
     "hole": (raw("a.csv", b"0,1,1\n0,,1\n"), ["line 2", "column 2", "empty"]),
@@ -311,7 +311,7 @@ def test_width_and_few_rows(tmp_path):
 def test_unknown_names_and_unreadable_files(tmp_path, monkeypatch):
     refused(lambda: data.load("mushroom"), "mushrooms")
     refused(lambda: data.load("binarised_mnist"), "binarized_mnist")
-    refused(lambda: data.load("zzzzzz"), "zzzzzz", "adult")
+    refused(lambda: data.load("zzzzzz"), "zzzzzz", "`darn data` lists the sets")
     refused(lambda: data.load_rows("adlut"), "adult")
     refused(lambda: data.load(""), "adult")
     refused(lambda: data.load(tmp_path / "none.csv"), "none.csv")

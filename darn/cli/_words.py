@@ -49,5 +49,5 @@ def reworded(error: DarnError, command: str | None, options: Mapping[str, Set[st
         # most are fields of a recipe, which are set in training
         owner = next((c for c in ("train", *options) if f"--{name}" in options[c]), None)
         if owner:
-            text = f"{text.rstrip('.')}; {name} is an option of `darn {owner}`"
+            text += f"; {name} is an option of `darn {owner}`"
     return text

@@ -155,8 +155,8 @@ def _reading(what: str):
         yield
     except BROKEN as e:
         if "allow_pickle" in str(e):
-            raise DarnError(f"{what} holds Python objects, or is not a NumPy file: save it as numbers.") from None
-        raise DarnError(f"{what} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}.") from None
+            raise DarnError(f"{what} holds Python objects, or is not a NumPy file: save it as numbers") from None
+        raise DarnError(f"{what} is not a readable NumPy file; it may be truncated or damaged: {flat(e)}") from None
 
 
 def array_parts(path: Path, what: str, split: str | None, labels, *, alone: bool) -> RawParts | None:
@@ -230,7 +230,7 @@ def open_arrays_parts(path: str | Path, every: int) -> tuple[tuple[int, ...], np
     path, what = Path(path), str(path)
     arrays = stored(path, what)
     if len(arrays) != 1:
-        raise DarnError(f"{what} holds {listed(arrays)}: keep a single array.")
+        raise DarnError(f"{what} holds {listed(arrays)}: keep a single array")
     (array,) = arrays.values()
     if not array.shape:
         return array.shape, array.dtype, lambda: iter(())
@@ -271,17 +271,17 @@ def read_arrays(path: Path, data: bytes, what: str, only: str | None = None) -> 
     n = arrays.pop("n", None)
     if only is not None and only not in SPLITS:
         if only not in arrays:
-            raise DarnError(f"{what} holds no array {only!r}: choose one of {listed(arrays)}.")
+            raise DarnError(f"{what} holds no array {only!r}: choose one of {listed(arrays)}")
         arrays = {WHOLE: arrays[only]}
     taken: dict[str, dict[str, np.ndarray]] = {}
     for key, a in arrays.items():
         split, kind = role(key)
         if kind in taken.setdefault(split, {}):
-            raise DarnError(f"{what} holds the arrays {listed(arrays)}: keep one, or name them train, valid and test.")
+            raise DarnError(f"{what} holds the arrays {listed(arrays)}: keep one, or name them train, valid and test")
         taken[split][kind] = a
     named = [s for s in taken if "X" in taken[s]]
     if not named or (WHOLE in named and len(named) > 1):
-        raise DarnError(f"{what} holds {listed(arrays)}: name its arrays train, valid and test, or keep a single one.")
+        raise DarnError(f"{what} holds {listed(arrays)}: name its arrays train, valid and test, or keep a single one")
     parts, shapes = {}, set()
     for split in named:
         label = what if split == WHOLE else f"{what} ({split})"
@@ -293,7 +293,7 @@ def read_arrays(path: Path, data: bytes, what: str, only: str | None = None) -> 
     widths = {s: p.X.shape[1] for s, p in parts.items()}
     if len(set(widths.values())) > 1:
         said = ", ".join(f"{s} {w}" for s, w in widths.items())
-        raise DarnError(f"{what} has splits of different widths ({said} columns): give all the same columns.")
+        raise DarnError(f"{what} has splits of different widths ({said} columns): give all the same columns")
     return Raw(what, parts, shape=shapes.pop() if len(shapes) == 1 else None, source=f"arrays of {path.name}")
 
 
@@ -302,14 +302,12 @@ def unpack(X: np.ndarray, n, what: str) -> np.ndarray:
     if n is None or X.dtype != np.uint8 or X.ndim != 2:
         return X
     if n.shape != () or n.dtype.kind not in "iu" or int(n) < 1:
-        raise DarnError(
-            f"{what}: `n` beside the arrays is kept for the number of columns, one whole number: rename it."
-        )
+        raise DarnError(f"{what}: `n` beside the arrays is kept for the number of columns, one whole number: rename it")
     n = int(n)
     if X.shape[1] == -(-n // 8):
         if n % 8 and (X[:, -1] & (0xFF >> (n % 8))).any():
-            raise DarnError(f"{what} has bits set beyond its {n} columns: the file is damaged or `n` is wrong.")
+            raise DarnError(f"{what} has bits set beyond its {n} columns: the file is damaged or `n` is wrong")
         return np.unpackbits(X, axis=1, count=n)
     if X.shape[1] != n:
-        raise DarnError(f"{what} has rows of {X.shape[1]} bytes, not of {n} columns, packed or plain: change `n`.")
+        raise DarnError(f"{what} has rows of {X.shape[1]} bytes, not of {n} columns, packed or plain: change `n`")
     return X

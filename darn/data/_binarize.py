@@ -17,11 +17,11 @@ MODES = ("threshold", "static", "dynamic", "intensity")
 
 def check_options(binarize, threshold, seed) -> None:
     if binarize is not None and binarize not in MODES:
-        raise DarnError(f"binarize = {binarize!r} is not known: choose {_check.CHOICES}.")
+        raise DarnError(f"binarize = {binarize!r} is not known: choose {_check.CHOICES}")
     if isinstance(threshold, bool) or not isinstance(threshold, int | float | np.number) or not 0 < threshold <= 1:
-        raise DarnError(f"threshold = {threshold!r} must be a number above 0 and at most 1.")
+        raise DarnError(f"threshold = {threshold!r} must be a number above 0 and at most 1")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise DarnError(f"seed = {seed!r} must be a whole number from 0 to 2^32 - 1.")
+        raise DarnError(f"seed = {seed!r} must be a whole number from 0 to 2^32 - 1")
 
 
 def full_scale(
@@ -47,16 +47,16 @@ def full_scale(
             raise DarnError(
                 f"{label} has values from {_check.number(ranges[label].low)} to "
                 f"{_check.number(ranges[label].high)}: to be made binary they must be whole numbers 0 to 255, "
-                "or fractions 0 to 1."
+                "or fractions 0 to 1"
             )
     full = 255 if 255 in scales.values() else 1
     if full == 255 and any(not ranges[w].bits for w in ranges if scales[w] == 1):
-        raise DarnError(f"{what} has fractions in one split and whole numbers above 1 in another: use one scale.")
+        raise DarnError(f"{what} has fractions in one split and whole numbers above 1 in another: use one scale")
     top = max(float(r.high) for r in ranges.values()) / full
     if binarize == "threshold" and top < threshold:
         raise DarnError(
             f"{what}: no value reaches the threshold {threshold:g} of full scale {full} (the largest is "
-            f"{top * full:g}): scale the values to 0..1 or lower the threshold."
+            f"{top * full:g}): scale the values to 0..1 or lower the threshold"
         )
     return full
 

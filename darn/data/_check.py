@@ -19,7 +19,7 @@ def matrix(X, what: str, columns=None, before: int = 0) -> tuple[np.ndarray, tup
     try:
         X = np.asarray(X)
     except ValueError:
-        raise DarnError(f"{what} has rows of different lengths: every row needs the same columns.") from None
+        raise DarnError(f"{what} has rows of different lengths: every row needs the same columns") from None
     kinds = {
         "O": "Python objects",
         "c": "complex numbers",
@@ -30,22 +30,22 @@ def matrix(X, what: str, columns=None, before: int = 0) -> tuple[np.ndarray, tup
     }
     if X.dtype.kind not in "biuf":
         held = kinds.get(X.dtype.kind, f"values of type {X.dtype}")
-        raise DarnError(f"{what} holds {held}: only numbers can be read, preferably 0 and 1.")
+        raise DarnError(f"{what} holds {held}: only numbers can be read, preferably 0 and 1")
     if X.ndim not in (2, 3):
         hint = "; a single row is X.reshape(1, -1)" if X.ndim == 1 else ""
         raise DarnError(
-            f"{what} is {X.ndim}-D with shape {X.shape}: give rows x columns, or images as (N, height, width){hint}."
+            f"{what} is {X.ndim}-D with shape {X.shape}: give rows x columns, or images as (N, height, width){hint}"
         )
     if len(X) == 0:
-        raise DarnError(f"{what} has no rows (shape {X.shape}): give at least one.")
+        raise DarnError(f"{what} has no rows (shape {X.shape}): give at least one")
     if X.size == 0:
-        raise DarnError(f"{what} has no columns (shape {X.shape}): give at least one.")
+        raise DarnError(f"{what} has no columns (shape {X.shape}): give at least one")
     shape = X.shape[1:] if X.ndim == 3 else None
     X = X.reshape(len(X), -1)
     if X.dtype.kind == "f" and not np.isfinite(X).all():
         r, c = first(~np.isfinite(X))
         where = place(before + r, c, columns)
-        raise DarnError(f"{what} has the value {X[r, c]} at {where}: fill in or drop missing and infinite values.")
+        raise DarnError(f"{what} has the value {X[r, c]} at {where}: fill in or drop missing and infinite values")
     return X, shape
 
 
@@ -77,11 +77,11 @@ def check_bits(X: np.ndarray, what: str, columns=None, before: int = 0) -> None:
         grey = "0 to 255" if X.max() > 1 else "0 to 1"
         raise DarnError(
             f"{said}, not 0 or 1; the values look like grey levels ({grey}): choose how to make them "
-            f"binary (binarize = {CHOICES}){as_table}."
+            f"binary (binarize = {CHOICES}){as_table}"
         )
     raise DarnError(
         f"{said}, not 0 or 1: recode the data as 0 and 1, or scale it to 0..1 and choose how to make it binary "
-        f"(binarize = {CHOICES}){as_table}."
+        f"(binarize = {CHOICES}){as_table}"
     )
 
 
@@ -98,11 +98,11 @@ def check_stray_column(X: np.ndarray, bad: np.ndarray, said: str) -> None:
     if (v != np.floor(v)).any():
         return
     if len(v) > 2 and (np.diff(v) == 1).all():
-        raise DarnError(f"{said}, and that column counts the rows while all others are 0/1: remove it.")
+        raise DarnError(f"{said}, and that column counts the rows while all others are 0/1: remove it")
     if v.min() >= -1 and v.max() < 1000:
         raise DarnError(
             f"{said} while all other columns are 0/1, so it looks like a class label: take it out with "
-            f"labels = {stray[0]} (columns count from 0, -1 is the last) or remove it."
+            f"labels = {stray[0]} (columns count from 0, -1 is the last) or remove it"
         )
 
 
@@ -127,10 +127,10 @@ def check_lengths(rows: int, **extras) -> None:
     """Checks that context and labels, if given, have one entry per row."""
     for name, extra in extras.items():
         if extra is not None and (found := len(np.atleast_1d(extra))) != rows:
-            raise DarnError(f"the {name} has {found} rows but the data have {rows}: give one for each row.")
+            raise DarnError(f"the {name} has {found} rows but the data have {rows}: give one for each row")
 
 
 def check_width(width: int, n: int | None, what: str, labels=None) -> None:
     if n is not None and width != n:
         beside = "" if labels is None else f" beside its label (column {labels})"
-        raise DarnError(f"{what} has {width} columns{beside}, but {n} are needed: give rows of {n} columns{beside}.")
+        raise DarnError(f"{what} has {width} columns{beside}, but {n} are needed: give rows of {n} columns{beside}")

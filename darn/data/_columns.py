@@ -68,7 +68,7 @@ class Columns:
         for item in self.column:
             name, equals, kind = item.rpartition("=")  # the name itself may have one
             if not equals or not name:
-                raise DarnError(f"{item!r} does not say what a column is: give NAME=KIND, such as age=number.")
+                raise DarnError(f"{item!r} does not say what a column is: give NAME=KIND, such as age=number")
             found[name] = kind.strip()
         return found
 
@@ -90,7 +90,7 @@ def read_columns(path: Path, data: bytes, what: str, labels, columns: Columns) -
     label = None if labels is None else column_index(labels, text.names, text.width, what)
     part, names = _text_part(text, label), _without(text.names, label)
     if not len(part.X):
-        raise DarnError(f"{what} has no rows below its header: give at least one.")
+        raise DarnError(f"{what} has no rows below its header: give at least one")
     X, _ = matrix(part.X, what, names)
     if (own := own_places(names, columns.names, what)) is not None:
         X, names = X[:, own], tuple(columns.names or ())
@@ -167,7 +167,7 @@ def own_places(names: Sequence[str] | None, own: Sequence[str] | None, what: str
         return None
     if missing := [name for name in own if name not in names]:
         said = ", ".join(repr(name[:40]) for name in missing[:5]) + (" and others" if len(missing) > 5 else "")
-        raise DarnError(f"{what} has no column {said}, which the model was trained with: add or rename it.")
+        raise DarnError(f"{what} has no column {said}, which the model was trained with: add or rename it")
     check_unique(names, what)
     return [names.index(name) for name in own]
 
@@ -199,7 +199,7 @@ def _choose(names: Sequence[str], what: str, labels, columns: Columns) -> _Chose
     out = {label, weigh, *(index(n, "drop") for n in dropped)}
     kept = [i for i in range(len(names)) if i not in out]
     if not kept:
-        raise DarnError(f"{what}: no column is left to model; drop fewer columns.")
+        raise DarnError(f"{what}: no column is left to model; drop fewer columns")
     return _Chosen(label, weigh, kept)
 
 
@@ -246,11 +246,11 @@ def infer_from_files(paths: Sequence[Path], labels, columns: Columns) -> Schema 
         kept = _choose(table.names, what, labels, columns).kept
         names = tuple(table.names[i] for i in kept)
         if found.names and names != found.names:
-            raise DarnError(f"{what} has other columns than {paths[0]}: give files of the same columns.")
+            raise DarnError(f"{what} has other columns than {paths[0]}: give files of the same columns")
         for part in table.read():
             found.add(names, part.cells[:, kept])
     if not len(found):
-        raise DarnError(f"{paths[0]} has no rows: give at least one.")
+        raise DarnError(f"{paths[0]} has no rows: give at least one")
     return _infer(found.names, found, str(paths[0]), columns)
 
 
@@ -260,7 +260,7 @@ def read_words(
     """A table as numbers; with `scored`, rows of one, checked elsewhere, whose weights count only if `weighted`."""
     names, cells = table.names, table.cells
     if not len(table):
-        raise DarnError(f"{what} has no rows: give at least one.")
+        raise DarnError(f"{what} has no rows: give at least one")
     label, weigh, kept = _choose(names, what, labels, columns)
     found: dict[str, Any] = {
         "labels": None if label is None else cells[:, label],
@@ -275,7 +275,7 @@ def read_words(
     schema = _infer(names, used, what, columns) if columns.schema is None else columns.schema
     if schema is not None:
         if columns.unseen not in UNSEEN:
-            raise DarnError(f"unseen must be one of {', '.join(UNSEEN)}, not {columns.unseen!r}.")
+            raise DarnError(f"unseen must be one of {', '.join(UNSEEN)}, not {columns.unseen!r}")
         rows = schema.encode(names, used, what, unseen=columns.unseen)
         part = Part(rows.bits, **found, log_density=None if schema.exact else rows.log_density)
         return Raw(what, {WHOLE: part}, columns=schema.units, schema=schema, **source)
@@ -299,7 +299,7 @@ def _source(path: Path, layout: Layout) -> dict[str, Any]:
 def _weights(cells: np.ndarray, name: str, what: str) -> np.ndarray:
     weights = _floats(cells, name, what)
     if (weights < 0).any() or not weights.any():
-        raise DarnError(f"{what}: the weights in column {name!r} must not be negative or all zero.")
+        raise DarnError(f"{what}: the weights in column {name!r} must not be negative or all zero")
     return weights.astype(np.float32)
 
 
@@ -308,6 +308,6 @@ def _floats(words: np.ndarray, name: str, what: str) -> np.ndarray:
     if bad:
         row = words.tolist().index(bad[0]) + 1
         raise DarnError(
-            f"{what} has {bad[0][:40]!r} in row {row:,}, column {name!r}, where numbers are expected: correct it."
+            f"{what} has {bad[0][:40]!r} in row {row:,}, column {name!r}, where numbers are expected: correct it"
         )
     return np.array([float(w) for w in words.tolist()])

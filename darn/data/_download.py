@@ -30,7 +30,7 @@ def download(name: str, known: Known, path: Path) -> Arrays:
     files = {key: fetch(name, file, path) for key, file in known.files.items()}
     arrays = CONVERT[known.form](known, files)
     if not is_content(known, arrays):
-        raise DarnError(f"{name} was downloaded, but its rows are not the expected ones: please report this.")
+        raise DarnError(f"{name} was downloaded, but its rows are not the expected ones: please report this")
     try:
         with atomic(path) as temporary, open(temporary, "wb") as f:
             np.savez_compressed(f, **arrays)  # pyright: ignore[reportArgumentType]
@@ -38,7 +38,7 @@ def download(name: str, known: Known, path: Path) -> Arrays:
         reason = getattr(e.__cause__, "strerror", e)
         raise DarnError(
             f"{name} was downloaded, but cannot be written to {path.parent} ({reason}): set DARN_DATA to "
-            "a writable folder."
+            "a writable folder"
         ) from None
     return arrays
 
@@ -62,7 +62,7 @@ def fetch(name: str, file: File, path: Path) -> bytes:
         failed.append(f"{url} sent a file with the wrong checksum")
     raise DarnError(
         f"{name} is not at {path} and could not be downloaded, {'; '.join(failed)}: try again with a "
-        "network connection, or set DARN_DATA to a folder that has it."
+        "network connection, or set DARN_DATA to a folder that has it"
     )
 
 

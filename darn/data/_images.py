@@ -44,7 +44,7 @@ def _alike(files: list[Path], what: str) -> Iterator[GreyImage]:
         first = first or image.grey.shape
         if image.grey.shape != first:
             a, b = ("x".join(map(str, s[::-1])) for s in (image.grey.shape, first))
-            raise DarnError(f"{what}: {f.name} is {a} pixels but {files[0].name} is {b}: give images of one size.")
+            raise DarnError(f"{what}: {f.name} is {a} pixels but {files[0].name} is {b}: give images of one size")
         yield image
 
 
@@ -90,11 +90,9 @@ def image_files(folder: Path, what: str) -> list[Path]:
     try:
         files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and not f.name.startswith("."))
     except OSError as e:
-        raise DarnError(f"{what} cannot be read: {e.strerror}.") from None
+        raise DarnError(f"{what} cannot be read: {e.strerror}") from None
     if not files:
-        raise DarnError(
-            f"{what} is a folder without images ({' '.join(SUFFIXES)}): give a file, or a folder of images."
-        )
+        raise DarnError(f"{what} is a folder without images ({' '.join(SUFFIXES)}): give a file, or a folder of images")
     return files
 
 
@@ -109,13 +107,13 @@ def _opened(f: Path, data: bytes) -> Iterator[Image.Image]:
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise DarnError(
-                        f"{f} has {image.width} x {image.height} pixels: an image may have at most {MAX_PIXELS:,}."
+                        f"{f} has {image.width} x {image.height} pixels: an image may have at most {MAX_PIXELS:,}"
                     )
                 yield image
     except DarnError:
         raise
     except Exception as e:  # PIL raises many kinds for a damaged file
-        raise DarnError(f"{f} is not a readable image; it may be damaged: {' '.join(str(e).split())[:120]}.") from None
+        raise DarnError(f"{f} is not a readable image; it may be damaged: {' '.join(str(e).split())[:120]}") from None
 
 
 def image_size(f: Path) -> tuple[int, int]:
@@ -129,6 +127,6 @@ def read_image(f: Path) -> GreyImage:
     data = read_bytes(f)
     with _opened(f, data) as image:
         if image.mode.startswith(("I", "F")):  # PIL would clip these to 255, not scale them
-            raise DarnError(f"{f} has more than 8 bits per pixel: save it with 256 grey levels.")
+            raise DarnError(f"{f} has more than 8 bits per pixel: save it with 256 grey levels")
         plain = image.mode in ("1", "L") or (image.mode == "P" and "transparency" not in image.info)
         return GreyImage(np.asarray(image.convert("L")), plain, data)

@@ -76,7 +76,7 @@ def infer(
     asked |= {index(w, "categorical"): "category" for w in categorical or ()}
     for name, kind in (kinds or {}).items():
         if kind not in KINDS:
-            raise DarnError(f"column {name!r} cannot be {kind!r}: choose one of {', '.join(KINDS)}.")
+            raise DarnError(f"column {name!r} cannot be {kind!r}: choose one of {', '.join(KINDS)}")
         asked[index(name, "column")] = kind
     found, columns, wrong = [], [], []
     for i, name in enumerate(names):
@@ -92,9 +92,9 @@ def infer(
             wrong.append(str(e))
     if wrong:
         more = f"; and {len(wrong) - 8} more columns" if len(wrong) > 8 else ""
-        raise DarnError(f"{what} does not fit what its columns are said to be: {'; '.join(wrong[:8])}{more}.")
+        raise DarnError(f"{what} does not fit what its columns are said to be: {'; '.join(wrong[:8])}{more}")
     if not any(c.size for c in columns):
-        raise DarnError(f"{what} has no column that varies, apart from those set aside: nothing is left to model.")
+        raise DarnError(f"{what} has no column that varies, apart from those set aside: nothing is left to model")
     return Schema(_narrowed(columns))
 
 

@@ -25,16 +25,16 @@ def column_index(labels, columns, width: int, what: str, option: str = "labels")
         except ValueError:
             known = f"its columns are {', '.join(columns[:8])}{' ...' * (len(columns) > 8)}" if columns else "no header"
             raise DarnError(
-                f"{what} has no column named {labels!r} ({known}): give {option} as a column name or number."
+                f"{what} has no column named {labels!r} ({known}): give {option} as a column name or number"
             ) from None
     if isinstance(labels, bool) or not isinstance(labels, int | np.integer):
-        raise DarnError(f"labels = {labels!r} is not a column: give its name or its number.")
+        raise DarnError(f"labels = {labels!r} is not a column: give its name or its number")
     if not -width <= labels < width:
         raise DarnError(
-            f"{what} has {width} columns, so labels = {labels} is none of them (counted from 0, -1 the last)."
+            f"{what} has {width} columns, so labels = {labels} is none of them (counted from 0, -1 the last)"
         )
     if width < 2:
-        raise DarnError(f"{what} has only one column: nothing is left if it is used as the label.")
+        raise DarnError(f"{what} has only one column: nothing is left if it is used as the label")
     return int(labels) % width
 
 
@@ -46,7 +46,7 @@ def check_known(names: Sequence[str], columns: Sequence[str], what: str, option:
         said = ", ".join(repr(n[:40]) + (f" (did you mean {w[0]!r}?)" if w else "") for n, w in near.items())
         known = f"{', '.join(columns[:8])}{' ...' * (len(columns) > 8)}"
         raise DarnError(
-            f"{what} has no column named {said} (its columns are {known}): give {option} as column names or numbers."
+            f"{what} has no column named {said} (its columns are {known}): give {option} as column names or numbers"
         )
 
 
@@ -82,7 +82,7 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
         if unknown:
             raise DarnError(
                 f"{raw.label(split)} has the label {unknown[0][:40]!r}, which is none of the classes "
-                f"{', '.join(c[:40] for c in classes[:10])}{' ...' * (len(classes) > 10)}."
+                f"{', '.join(c[:40] for c in classes[:10])}{' ...' * (len(classes) > 10)}"
             )
         index = np.array([code[w] for w in words[split]], dtype=np.int64)
         context = np.eye(len(classes), dtype=np.float32)[index]
@@ -95,7 +95,7 @@ def encode(raw: Raw, as_context: bool, classes=None) -> tuple[Raw, tuple[str, ..
 def check_few(classes: Collection[str], what: str) -> None:
     """Refuses a column that cannot be a label."""
     if len(classes) > MOST:
-        raise DarnError(f"{what} has {len(classes)} different labels, more than {MOST}: that is not a class label.")
+        raise DarnError(f"{what} has {len(classes)} different labels, more than {MOST}: that is not a class label")
 
 
 def class_numbers(classes: Sequence[str], known: Sequence[str]) -> np.ndarray:
@@ -112,7 +112,7 @@ def as_words(values: np.ndarray | None, what: str, before: int = 0) -> list[str]
     """Labels as text, the same for 1, 1.0 and '1'; `before` rows of the file come before these."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "biufUO":
-        raise DarnError(f"{what}: labels must be one number or word for each row.")
+        raise DarnError(f"{what}: labels must be one number or word for each row")
     if values.dtype.kind == "b":
         values = values.astype(np.uint8)
     found = values.tolist()
@@ -120,7 +120,7 @@ def as_words(values: np.ndarray | None, what: str, before: int = 0) -> list[str]
     words = [once[v] for v in found]
     if (missing := {"", "nan"}.intersection(words)) != set():
         row = before + next(i for i, w in enumerate(words) if w in missing)
-        raise DarnError(f"{what}: the label of row {row + 1} (counted from 1) is missing.")
+        raise DarnError(f"{what}: the label of row {row + 1} (counted from 1) is missing")
     return words
 
 

@@ -24,7 +24,7 @@ def check_unpacked(size: int, packed: int, what: str) -> None:
     most = max(MAX_UNPACKED, MAX_RATIO * packed)
     if size > most:
         raise DarnError(
-            f"{what} has {packed:,} bytes but unpacks to {size:,}, more than {most:,}: save it without compression."
+            f"{what} has {packed:,} bytes but unpacks to {size:,}, more than {most:,}: save it without compression"
         )
 
 
@@ -33,7 +33,7 @@ def check_cells(cells: int, packed: int, what: str) -> None:
     most = max(MAX_CELLS, CELLS_PER_BYTE * packed)
     if cells > most:
         raise DarnError(
-            f"{what} has {packed:,} bytes but {cells:,} cells, more than {most:,}: save it as several files."
+            f"{what} has {packed:,} bytes but {cells:,} cells, more than {most:,}: save it as several files"
         )
 
 
@@ -43,5 +43,5 @@ def check_names(names, what: str) -> None:
     if len(longest) > MAX_NAME:
         raise DarnError(
             f"{what} has a column called {longest[:40]!r}..., of {len(longest):,} characters: at most {MAX_NAME:,} are "
-            "possible."
+            "possible"
         )

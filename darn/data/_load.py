@@ -132,7 +132,7 @@ def load_rows(
     if name:
         split = split or "test"
         if split not in SPLITS:
-            raise DarnError(f"{name} has no split {split!r}: choose train, valid or test.")
+            raise DarnError(f"{name} has no split {split!r}: choose train, valid or test")
     if split and name and is_published(name):
         rows = getattr(published(name, True, labels), split)
         check_width(rows.n, n, name)
@@ -282,7 +282,7 @@ def is_published(name: str) -> bool:
 def published(name: str, download: bool, labels) -> Splits:
     """A packed set, straight from its file."""
     if labels is not None:
-        raise DarnError(f"{name} has no labels: leave labels out.")
+        raise DarnError(f"{name} has no labels: leave labels out")
     if _atari.is_atari(name):
         return _atari.load(name)
     known = KNOWN[name]
@@ -302,7 +302,7 @@ def known_name(name_or_path) -> str | None:
 
 def no_columns(what: str, columns: Columns | None) -> None:
     if columns and columns.schema is None:
-        raise DarnError(f"{what} is not a table: categorical, column, drop, weights, delimiter need .csv or .parquet.")
+        raise DarnError(f"{what} is not a table: categorical, column, drop, weights, delimiter need .csv or .parquet")
 
 
 def source(
@@ -315,12 +315,12 @@ def source(
         raw, binarize = _digits.read_digits(), binarize or "threshold"
     elif name == "mnist":
         if binarize is None:
-            raise DarnError(f"mnist is grey: choose how to make it binary (binarize = {CHOICES}).")
+            raise DarnError(f"mnist is grey: choose how to make it binary (binarize = {CHOICES})")
         raw = _store.raw_mnist(*_store.read_known(name, download=download))
     else:
         return read_path(name_or_path, labels, split, columns), binarize
     if labels not in (None, "label"):
-        raise DarnError(f"the labels of {name} are stored beside the data: give labels = 'label'.")
+        raise DarnError(f"the labels of {name} are stored beside the data: give labels = 'label'")
     return raw, binarize
 
 
@@ -328,13 +328,13 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
     """Reads the user's file or folder, by the suffix of its name."""
     what = str(path)
     if not what:
-        raise DarnError(f"no data given: give a file, a folder of images, or one of {', '.join(names())}.")
+        raise DarnError(f"no data given: give a file, a folder of images, or one of {', '.join(names())}")
     try:
         path = Path(path)
         if path.is_dir():
             no_columns(what, columns)
             if labels is not None:
-                raise DarnError(f"{what} is a folder of images, which has no label column: leave labels out.")
+                raise DarnError(f"{what} is a folder of images, which has no label column: leave labels out")
             return _images.read_images(path, what)
         data = read_bytes(path)
     except DarnError as e:
@@ -345,15 +345,15 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
         raise NotFoundError(f"there is no file and no data set {what}: {hint}") from None
     except TypeError:
         raise InputTypeError(
-            f"give the name of a set or the path of a file, not a {type(path).__name__}: `Rows.from_array` packs one."
+            f"give the name of a set or the path of a file, not a {type(path).__name__}: `Rows.from_array` packs one"
         ) from None
     except ValueError as e:  # not a valid file name
-        raise DarnError(f"{what} cannot be read: {e}.") from None
+        raise DarnError(f"{what} cannot be read: {e}") from None
     if not data:
-        raise DarnError(f"{what} is empty: give a file with rows in it.")
+        raise DarnError(f"{what} is empty: give a file with rows in it")
     suffix = path.suffix.lower()
     if split not in (None, *SPLITS) and suffix not in _arrays.SUFFIXES:
-        raise DarnError(f"{what} has no split {split!r}: choose train, valid or test, or leave it out.")
+        raise DarnError(f"{what} has no split {split!r}: choose train, valid or test, or leave it out")
     if suffix in _table.SUFFIXES:
         raw = read_columns(path, data, what, labels, Columns() if columns is None else columns)
     elif suffix in _arrays.SUFFIXES:
@@ -364,5 +364,5 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
             raw = _labels.take_column(raw, labels)
     else:
         kinds = " ".join((*_arrays.SUFFIXES, *_table.SUFFIXES[:-1]))
-        raise DarnError(f"{what} has an unknown file type: give {kinds} or a folder of images.")
+        raise DarnError(f"{what} has an unknown file type: give {kinds} or a folder of images")
     return replace(raw, sha256=hashlib.sha256(data).hexdigest())

@@ -178,7 +178,7 @@ class Pack:
         self.path, self.what = Path(path), str(path)
         if not os.path.lexists(self.path / MANIFEST):
             raise DarnError(
-                f"{self.what} has no {MANIFEST}, so it is a packed set that was not finished: delete it and pack again."
+                f"{self.what} has no {MANIFEST}, so it is a packed set that was not finished: delete it and pack again"
             )
         try:
             text = read_bytes(self.path / MANIFEST, MAX_MANIFEST)
@@ -193,7 +193,7 @@ class Pack:
             if self.schema is not None and len(self.schema.units) != self.about.n:
                 raise FormatError("its table has other columns")
         except (FormatError, FieldError, ValueError) as e:
-            raise DarnError(f"{self.what}/{MANIFEST} is damaged ({e}): pack the set again.") from e
+            raise DarnError(f"{self.what}/{MANIFEST} is damaged ({e}): pack the set again") from e
         self.sha256 = _digest(text)
         counts = np.array([part.rows for part in self.about.parts], np.int64)
         self.ends = np.cumsum(counts)
@@ -225,11 +225,11 @@ class Pack:
         try:
             f = open_input(path)
         except DarnError as e:
-            raise DarnError(f"{str(e).rstrip('.')}: {self.what} is not whole, so pack the set again.") from e
+            raise DarnError(f"{e}: {self.what} is not whole, so pack the set again") from e
         size = os.fstat(f.fileno()).st_size
         if size != wanted:
             f.close()
-            raise DarnError(f"{path} has {size:,} bytes instead of {wanted:,}: pack the set again.")
+            raise DarnError(f"{path} has {size:,} bytes instead of {wanted:,}: pack the set again")
         return f
 
     def part(self, i: int) -> np.ndarray:
@@ -238,9 +238,9 @@ class Pack:
             try:
                 data = f.read()
             except OSError as e:
-                raise DarnError(f"{self.path / part_name(i)} cannot be read: {e.strerror}.") from e
+                raise DarnError(f"{self.path / part_name(i)} cannot be read: {e.strerror}") from e
         if _digest(data) != self.about.parts[i].sha256:
-            raise DarnError(f"{self.path / part_name(i)} does not match its checksum: pack the set again.")
+            raise DarnError(f"{self.path / part_name(i)} does not match its checksum: pack the set again")
         return np.frombuffer(data, self.about.record)
 
     def check(self) -> None:
@@ -297,6 +297,6 @@ class Pack:
         if labels is not None:
             wrong |= bool(((labels < 0) | (labels >= len(about.classes or ()))).any())
         if wrong:
-            raise DarnError(f"{self.what} holds rows that are not possible: pack the set again.")
+            raise DarnError(f"{self.what} holds rows that are not possible: pack the set again")
         labels = None if labels is None else labels.astype(np.int64)
         return Rows(values, about.n, about.grey, context, labels, weights, density)

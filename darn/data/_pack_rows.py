@@ -165,15 +165,15 @@ def open_pack(path, options: PackOptions) -> tuple[Pack, Prepare]:
     if about.grey and options.binarize not in ("dynamic", "intensity"):
         raise DarnError(
             f"{pack.what} holds grey levels: choose binarize = dynamic or intensity, or pack the data again with "
-            "threshold or static."
+            "threshold or static"
         )
     if options.labelled and about.classes is None:
-        raise DarnError(f"{pack.what} was packed without labels: leave labels out, or pack it again with them.")
+        raise DarnError(f"{pack.what} was packed without labels: leave labels out, or pack it again with them")
     other = options.schema is not None and pack.schema is not None and options.schema != pack.schema
     if other or (pack.schema is None and own_places(about.columns, options.names, pack.what) is not None):
         raise DarnError(
             f"{pack.what} was packed with other columns than the model was trained on: pack it again as the model "
-            "reads it."
+            "reads it"
         )
     classes = about.classes or ()
     known = options.classes or classes
@@ -185,7 +185,7 @@ def open_pack(path, options: PackOptions) -> tuple[Pack, Prepare]:
         labels = recoded[rows.labels]
         if (labels < 0).any():
             strange = classes[int(rows.labels[labels < 0][0])]
-            raise DarnError(f"{pack.what} has the label {strange[:40]!r}, which is none of the model's classes.")
+            raise DarnError(f"{pack.what} has the label {strange[:40]!r}, which is none of the model's classes")
         context = np.eye(len(known), dtype=np.float32)[labels]
         if rows.context is not None:
             context = np.concatenate([rows.context, context], axis=1)
@@ -235,7 +235,7 @@ def pack_source(path, n: int | None, split: str | None, options: PackOptions) ->
     """The rows of a packed set to score, encode or compress, in parts: all of them in order, or a split."""
     pack, prepare = open_pack(path, options)
     if n is not None and pack.about.n != n:
-        raise DarnError(f"{pack.what} has {pack.about.n} columns, but {n} are needed: give rows of {n} columns.")
+        raise DarnError(f"{pack.what} has {pack.about.n} columns, but {n} are needed: give rows of {n} columns")
     own = own_split(pack.splits(), pack.what, split)
     chosen = own or str(split)
     if own == WHOLE:

@@ -64,7 +64,7 @@ def pack_files(
     _check_free(out)
     for path in files:
         if is_pack(path):
-            raise DarnError(f"{path} is a packed set already: give the files it was made of.")
+            raise DarnError(f"{path} is a packed set already: give the files it was made of")
     if labels is not None and classes is None:
         classes = classes_of(files, labels, columns)
     if columns is not None and columns.schema is None and (columns.categorical is not None or columns.column):
@@ -126,7 +126,7 @@ def _inputs(path: str | Path, n: int | None, classes, how: dict[str, Any]) -> It
     if name:
         splits = load(name, **how)
         if splits.classes != classes:
-            raise DarnError(f"{name} has other classes than the other files: pack it apart.")
+            raise DarnError(f"{name} has other classes than the other files: pack it apart")
         for split in SPLITS:
             yield _Input(f"{name} ({split})", split, RowSource.held(getattr(splits, split)), splits.shape)
         return
@@ -141,18 +141,18 @@ def _check_alike(inputs: Sequence[_Input]) -> None:
     first = inputs[0]
     for one in inputs[1:]:
         if (one.split == WHOLE) != (first.split == WHOLE):
-            raise DarnError(f"{one.what} and {first.what} are not both divided into splits: pack them apart.")
+            raise DarnError(f"{one.what} and {first.what} are not both divided into splits: pack them apart")
         if one.rows.n != first.rows.n:
             raise DarnError(
-                f"{one.what} has {one.rows.n} columns but {first.what} has {first.rows.n}: give files of the same ones."
+                f"{one.what} has {one.rows.n} columns but {first.what} has {first.rows.n}: give files of the same ones"
             )
         for a, b in zip(first.rows.columns or (), one.rows.columns or ()):
             if a != b:
                 raise DarnError(
-                    f"{one.what} has a column {b!r} where {first.what} has {a!r}: give files of the same ones."
+                    f"{one.what} has a column {b!r} where {first.what} has {a!r}: give files of the same ones"
                 )
         if one.shape != first.shape:
-            raise DarnError(f"{one.what} and {first.what} hold images of different shapes: pack them apart.")
+            raise DarnError(f"{one.what} and {first.what} hold images of different shapes: pack them apart")
 
 
 # ---------------------------------------------------------------- what is written
@@ -163,7 +163,7 @@ def _check_free(out: Path) -> None:
     parts = [path.name for path in out.iterdir() if _is_part(path)] if out.is_dir() else []
     whole = os.path.lexists(out / MANIFEST)
     if whole or not is_unused(out, (MANIFEST,), besides=parts):
-        raise DarnError(f"{out} exists already and is not empty: choose another folder.")
+        raise DarnError(f"{out} exists already and is not empty: choose another folder")
 
 
 def _is_part(path: Path) -> bool:
@@ -230,7 +230,7 @@ def _write(out: Path, inputs: Sequence[_Input], facts: dict[str, Any], tell: Pro
                 for rows in one.rows.read():
                     for key, value in _form(rows, own).items():
                         if value != getattr(about, key):
-                            raise DarnError(f"{one.what} {_said(key, value)}, unlike the rows before: pack it apart.")
+                            raise DarnError(f"{one.what} {_said(key, value)}, unlike the rows before: pack it apart")
                     parts.add(_records(rows, about))
                     tell(len(rows))
         done += parts.done

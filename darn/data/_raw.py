@@ -92,7 +92,7 @@ def shares(counts: Mapping[str, int], what: str, seed: int) -> dict[str, tuple[s
         return {"train": ("train", order[:-k]), "valid": ("train", order[-k:]), "test": ("test", None)}
     missing = [s for s in SPLITS if s not in counts]
     if missing:
-        raise DarnError(f"{what} holds {' and '.join(counts)} but no {' and no '.join(missing)}: add it.")
+        raise DarnError(f"{what} holds {' and '.join(counts)} but no {' and no '.join(missing)}: add it")
     return {s: (s, None) for s in counts}
 
 
@@ -107,7 +107,7 @@ def own_split(names: Collection[str], what: str, split: str | None) -> str | Non
     if split is not None and split in SPLITS:
         return split if split in names and (split != "train" or "valid" in names) else None
     if len(names) > 1:
-        raise DarnError(f"{what} holds {', '.join(names)}: choose one with split.")
+        raise DarnError(f"{what} holds {', '.join(names)}: choose one with split")
     return next(iter(names))
 
 
@@ -121,7 +121,7 @@ def division(N: int, what: str, seed: int) -> dict[str, Places]:
 def _shuffle(N: int, what: str, seed: int) -> Places:
     if N < 10:
         rows = "1 row" if N == 1 else f"{N} rows"
-        raise DarnError(f"{what} has {rows}, too few to divide into train, valid and test: at least 10 are needed.")
+        raise DarnError(f"{what} has {rows}, too few to divide into train, valid and test: at least 10 are needed")
     if N > MANY:
         return Shuffle.of(N, seed)
     # RandomState's stream is frozen: the same seed gives the same split with every NumPy version.

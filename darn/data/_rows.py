@@ -47,7 +47,7 @@ class Rows:
         if self.values.ndim != 2 or self.values.shape[1] != width:
             raise DarnError(
                 f"rows of {self.n} columns take {width} bytes each, but the values have shape "
-                f"{self.values.shape}: see Rows."
+                f"{self.values.shape}: see Rows"
             )
         sides = {"context": self.context, "labels": self.labels, "weights": self.weights}
         check_lengths(len(self.values), **sides, log_density=self.log_density)
@@ -196,5 +196,5 @@ def as_context(context, what: str) -> np.ndarray:
     """Observed covariates as float32 (N, n_context); raises DarnError unless they are finite."""
     C, shape = matrix(context, what)
     if shape is not None:
-        raise DarnError(f"{what} is 3-D: give rows x covariates.")
+        raise DarnError(f"{what} is 3-D: give rows x covariates")
     return C.astype(np.float32)

@@ -268,7 +268,7 @@ def check_present(names: Sequence[str], wanted: Sequence[str], what: str) -> Non
         said = ", ".join(repr(n[:40]) for n in lost[:8]) + f" and {len(lost) - 8} more" * (len(lost) > 8)
         raise DarnError(
             f"{what} has no column {said}, which the model was trained with: add {'it' if len(lost) == 1 else 'them'}, "
-            "with empty cells where the values are not known."
+            "with empty cells where the values are not known"
         )
 
 
@@ -277,7 +277,7 @@ def check_unique(names: Sequence[str], what: str) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         said = ", ".join(repr(name[:40]) for name in twice[:8]) + ", ..." * (len(twice) > 8)
-        raise DarnError(f"{what} has several columns called {said}: give every column a name of its own.")
+        raise DarnError(f"{what} has several columns called {said}: give every column a name of its own")
 
 
 def is_missing(cells: np.ndarray) -> np.ndarray:

@@ -108,7 +108,7 @@ def _check_bits_only(path: Path) -> None:
     if Pack(path).schema is not None:
         raise DarnError(
             f"{path} is a packed table, which keeps the units of its cells but not their text: compress the table "
-            "itself."
+            "itself"
         )
 
 
@@ -135,7 +135,7 @@ def _table(path: Path, n: int | None, schema: Schema | None, delimiter: str | No
             check_bits(X, what, text.head.names, rows)
         rows += len(X)
     if not rows:
-        raise DarnError(f"{what} has no rows (shape {(0, text.head.width)}): give at least one.")
+        raise DarnError(f"{what} has no rows (shape {(0, text.head.width)}): give at least one")
     if plain:
         notes = pack_notes(text.head.layout, {}, odd, "")
     else:

@@ -40,7 +40,7 @@ def read_known(name: str, *, download: bool = True) -> tuple[dict[str, np.ndarra
             raise
         if not download:
             raise DarnError(
-                f"{name} is not at {path}: allow the download, or set DARN_DATA to a folder that has it."
+                f"{name} is not at {path}: allow the download, or set DARN_DATA to a folder that has it"
             ) from None
         _download.download(name, known, path)
         data = read_bytes(path)
@@ -52,7 +52,7 @@ def read_known(name: str, *, download: bool = True) -> tuple[dict[str, np.ndarra
     if sha256 != known.sha256 and not is_set(known, arrays):
         raise DarnError(
             f"{path} is not the {name} set or is damaged (wrong checksum, sha256 {sha256[:12]}...): delete "
-            "it to download it again."
+            "it to download it again"
         )
     return arrays, sha256
 

@@ -182,7 +182,7 @@ def import_polars(what: str):
     try:
         import polars
     except ImportError:
-        raise DarnError(f"{what}: a Parquet file needs polars: install it with `pip install polars`.") from None
+        raise DarnError(f"{what}: a Parquet file needs polars: install it with `pip install polars`") from None
     return polars
 
 
@@ -194,7 +194,7 @@ def _reading(what: str):
     except DarnError:
         raise
     except (Exception, import_polars(what).exceptions.PanicException) as e:  # a panic of polars is no Exception
-        raise DarnError(f"{what} is not a readable Parquet file: {' '.join(str(e).split())[:120]}.") from None
+        raise DarnError(f"{what} is not a readable Parquet file: {' '.join(str(e).split())[:120]}") from None
 
 
 def _parquet_parts(path: Path, what: str) -> tuple[tuple[str, ...], int, Callable[[], Iterator[Any]]]:
@@ -258,7 +258,7 @@ def _checked(polars, frame, packed: int, what: str) -> tuple[tuple[str, ...], in
     """Column names and number of rows of a lazy frame, if it is not much larger than its file."""
     schema = frame.collect_schema()
     if nested := [name for name, kind in schema.items() if kind.is_nested()]:
-        raise DarnError(f"{what} has lists or records in column {nested[0]!r}: give one number or text in each cell.")
+        raise DarnError(f"{what} has lists or records in column {nested[0]!r}: give one number or text in each cell")
     names = tuple(schema.names())
     rows = frame.select(polars.len()).collect().item()
     check_cells(rows * len(names), packed, what)

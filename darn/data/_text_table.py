@@ -77,7 +77,7 @@ class TextTable:
                     line = self.before + start + 1
                     raise DarnError(
                         f"{self.what}: line {line} has {len(cells)} value{'s' * (len(cells) != 1)} "
-                        f"{self.layout.described} but {than} {self.width}: correct the line, or give the delimiter."
+                        f"{self.layout.described} but {than} {self.width}: correct the line, or give the delimiter"
                     )
                 yield Record(self.before + start + 1, cells, "".join(self.lines[above:stop]))
                 above = stop
@@ -156,13 +156,13 @@ class TextTable:
                     if not cell.strip():
                         raise DarnError(
                             f"{where} is empty: fill it in, or train with categorical = 'auto', which takes missing "
-                            "values."
+                            "values"
                         )
                     column = j if self.names is None else self.names[j]
                     as_label = f", or labels = {column!r} for a class label" if self.width > 1 else ""
                     raise DarnError(
                         f"{where} is {cell[:40]!r}, not a number: correct it, or give categorical = 'auto' if the "
-                        f"table holds categories{as_label}."
+                        f"table holds categories{as_label}"
                     )
 
 
@@ -227,7 +227,7 @@ def open_text(path: Path, data: bytes, what: str, delimiter: str | None = None) 
         raise DarnError(_not_utf8(what, e.start)) from None
     lines = list(_bounded(io.StringIO(text, newline=""), what))
     if not any(line.strip() and not line.startswith("#") for line in lines):
-        raise DarnError(f"{what} is empty: it needs one row of values per line.")
+        raise DarnError(f"{what} is empty: it needs one row of values per line")
     return _open_lines(lines, what, delimiter, data.startswith(_BOM))[0]
 
 
@@ -250,7 +250,7 @@ def open_text_parts(path: Path, what: str, delimiter: str | None = None) -> Text
             table, found = _open_lines(lines, what, delimiter, start.startswith(_BOM))
             if ended or (found and len(lines) >= table.first + _SHOWN):
                 return TextParts(path, table)
-    raise DarnError(f"{what} is empty: it needs one row of values per line.")
+    raise DarnError(f"{what} is empty: it needs one row of values per line")
 
 
 def _open_lines(lines: list[str], what: str, delimiter: str | None, bom: bool) -> tuple[TextTable, bool]:
@@ -261,7 +261,7 @@ def _open_lines(lines: list[str], what: str, delimiter: str | None, bom: bool) -
     else:
         delimiter = SPOKEN.get(delimiter, delimiter)
         if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise DarnError(f"the delimiter {delimiter!r} must be one character, or the word tab or blank.")
+            raise DarnError(f"the delimiter {delimiter!r} must be one character, or the word tab or blank")
     after_blank = delimiter != BLANKS and quotes_follow_blanks(sample, delimiter, what)
     _, width = agreement(sample, delimiter, after_blank)
     names, first, found = None, 0, False
@@ -290,7 +290,7 @@ def _check_named(head: list[str], rows: Iterator[tuple[int, int, list[str]]], wh
         said = ", ".join(map(str, filled[:8])) + ", ..." * (len(filled) > 8)
         raise DarnError(
             f"{what}: columns {said} have values but no name in the first row: name every column there, and take out "
-            "the lines above the names."
+            "the lines above the names"
         )
 
 
@@ -308,9 +308,9 @@ def _bounded(file: TextIO, what: str) -> Iterator[str]:
     for number in count(1):
         line = file.readline(MAX_LINE + 1)
         if len(line) > MAX_LINE:
-            raise DarnError(f"{what}: line {number} has more than {MAX_LINE:,} characters: correct the line ends.")
+            raise DarnError(f"{what}: line {number} has more than {MAX_LINE:,} characters: correct the line ends")
         if "\0" in line:
-            raise DarnError(f"{what}: line {number} has a NUL character, which no text has: take it out.")
+            raise DarnError(f"{what}: line {number} has a NUL character, which no text has: take it out")
         if not line:
             return
         yield line
@@ -342,8 +342,8 @@ def _check_text(start: bytes, path: Path, what: str) -> None:
     if b"\0" not in start:
         return
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _in_pairs(start):
-        raise DarnError(f"{what} is UTF-16 text: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`.")
-    raise DarnError(f"{what} is not text, although its name ends in {path.suffix}: correct the file's suffix.")
+        raise DarnError(f"{what} is UTF-16 text: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`")
+    raise DarnError(f"{what} is not text, although its name ends in {path.suffix}: correct the file's suffix")
 
 
 def _in_pairs(start: bytes) -> bool:

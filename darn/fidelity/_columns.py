@@ -53,7 +53,7 @@ class Columns:
         names = [c.name for c in self.columns]
         if name not in names:
             shown = ", ".join(names[:8]) + " ..." * (len(names) > 8)
-            raise DarnError(f"the tables have no column {name!r} in common: choose one of {shown}.")
+            raise DarnError(f"the tables have no column {name!r} in common: choose one of {shown}")
         return names.index(name)
 
 
@@ -77,17 +77,17 @@ def align(tables: Mapping[str, Table], *, rows: int = ROWS, seed: int = 0) -> Co
     for part, table in tables.items():
         twice = [n for n, k in Counter(table.names).items() if k > 1]
         if twice:
-            raise DarnError(f"{_said(part)} have several columns called {_listed(twice)}: rename them.")
+            raise DarnError(f"{_said(part)} have several columns called {_listed(twice)}: rename them")
         if len(table) < FEWEST and part != "held_out":
-            raise DarnError(f"{_said(part)} are only {len(table)}: at least {FEWEST} are needed.")
+            raise DarnError(f"{_said(part)} are only {len(table)}: at least {FEWEST} are needed")
         if not len(table):
-            raise DarnError(f"{_said(part)} are none: give at least one.")
+            raise DarnError(f"{_said(part)} are none: give at least one")
     every = dict.fromkeys(n for t in tables.values() for n in t.names)
     names = [n for n in every if all(n in t.names for t in tables.values())]
     if not names:
         raise DarnError(
             f"the tables have no column in common ({_listed(tables['real'].names)} in the real rows, "
-            f"{_listed(tables['synthetic'].names)} in the synthetic ones): rename the columns of one of them."
+            f"{_listed(tables['synthetic'].names)} in the synthetic ones): rename the columns of one of them"
         )
     words, hashes = {}, {}
     for part, table in tables.items():

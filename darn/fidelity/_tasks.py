@@ -72,7 +72,7 @@ def utility(columns: Columns, target: str) -> Utility:
     j = columns.index(target)
     column = columns.columns[j]
     if len(columns.columns) < 2:
-        raise DarnError(f"{target!r} is the only column: there is nothing to predict it from.")
+        raise DarnError(f"{target!r} is the only column: there is nothing to predict it from")
     every = [k for k in range(len(columns.columns)) if k != j]
     data = {part: (features(columns, part)[:, every], column.parts[part]) for part in column.parts}
     data = {part: (X[~np.isnan(y)], y[~np.isnan(y)]) for part, (X, y) in data.items()}
@@ -82,10 +82,10 @@ def utility(columns: Columns, target: str) -> Utility:
     train, test = ((X, y), data["held_out"]) if held_out else ((X[~apart], y[~apart]), (X[apart], y[apart]))
     n = min(len(train[1]), len(data["synthetic"][1]))
     if not n or not len(test[1]):
-        raise DarnError(f"the target {target!r} is missing in nearly all rows: choose another column.")
+        raise DarnError(f"the target {target!r} is missing in nearly all rows: choose another column")
     numeric = column.is_number and len(np.unique(train[1])) > FEW
     if not numeric and len(np.unique(train[1])) > CLASSES:
-        raise DarnError(f"the target {target!r} has more than {CLASSES} classes: choose another column.")
+        raise DarnError(f"the target {target!r} has more than {CLASSES} classes: choose another column")
     kind = HistGradientBoostingRegressor if numeric else HistGradientBoostingClassifier
 
     def learned(X: np.ndarray, y: np.ndarray) -> float:

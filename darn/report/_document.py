@@ -83,10 +83,10 @@ def policy(script: str, style: str) -> str:
 
 
 class Document:
-    """Sections in order, and the numbers behind their charts."""
+    """Sections in order, and the numbers behind their charts; `in_nats`: whether figures without a unit are nats."""
 
-    def __init__(self, title: str, kind: str, lede: str):
-        self.title, self.kind, self.lede = title, kind, lede
+    def __init__(self, title: str, kind: str, lede: str, *, in_nats: bool = True):
+        self.title, self.kind, self.lede, self.in_nats = title, kind, lede, in_nats
         self.tiles: list[Tile] = []
         self.sections: list[Section] = []
         self.charts: dict[str, dict] = {}

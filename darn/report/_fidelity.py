@@ -48,9 +48,8 @@ def fidelity_page(found: Fidelity, out: str | Path, *, real: str, synthetic: str
         real: what the real rows are called.
         synthetic: what the synthetic rows are called.
     """
-    d = Document(
-        text_of(synthetic), "darn evaluate-synthetic", f"Synthetic rows beside the real rows of {text_of(real)}."
-    )
+    lede = f"Synthetic rows beside the real rows of {text_of(real)}."
+    d = Document(text_of(synthetic), "darn evaluate-synthetic", lede, in_nats=False)
     d.tiles += tiles(found)
     fidelity_sections(d, found)
     with atomic(out) as temporary:
