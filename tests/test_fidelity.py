@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 from test_cli import csv, facts, ok, refused
 
-from darn.data import read_table
+from darn.data import Layout, Table, read_table
+from darn.errors import DarnError
 from darn.fidelity import align, associations, evaluate, marginals, privacy, two_sample_auc, utility
 from darn.fidelity._columns import grid
 
@@ -207,7 +208,6 @@ def test_odd_tables_have_figures(name, other, tmp_path, capsys):
     [
         (["a,b", "1,2"] * 6, ["c,d", "1,2"] * 6, (), "no column in common"),
         (["a,b", "x,2", "y,3"], ["a,b", *["x,2"] * 20], (), "only 2"),
-        (["a,a", *["x,2"] * 20], ["a,b", *["x,2"] * 20], (), "'a'"),
         (["a,b", *["x,2"] * 20], ["a,b", *["x,2"] * 20], ("--target", "z"), "'z'"),
         (["a", *["x"] * 20], ["a", *["x"] * 20], ("--target", "a"), "only column"),
         (["a,b", *[",2"] * 20], ["a,b", *["x,2"] * 20], ("--target", "a"), "missing"),
@@ -222,6 +222,13 @@ def test_refusals(real, synthetic, words, part, tmp_path, capsys, monkeypatch):
     for name, lines in (("r", real), ("s", synthetic)):
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
     assert part in refused(capsys, "evaluate-synthetic", "r.csv", "s.csv", *words)
+
+
+def test_columns_of_one_name_are_refused():
+    """A file's repeated names are numbered as it is read; a table from Python may have them."""
+    one, two = (Table(names, np.array([["x", "2"]] * 20, object), Layout()) for names in (("a", "b"), ("a", "a")))
+    with pytest.raises(DarnError, match="several columns called 'a'"):
+        evaluate(one, two)
 
 
 def test_columns_of_one_table_only_are_left_out_and_named(tables, tmp_path, capsys):
