@@ -341,7 +341,7 @@ def read_path(path, labels=None, split=None, columns: Columns | None = None) -> 
         if not isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
             raise
         near = difflib.get_close_matches(what.lower(), names(), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else "`darn data` lists the sets."
+        hint = f"did you mean {near[0]}?" if near else "`darn data` lists the sets"
         raise NotFoundError(f"there is no file and no data set {what}: {hint}") from None
     except TypeError:
         raise InputTypeError(

@@ -127,7 +127,8 @@ def fit(
     """
     for value, kind in ((model, Stack), (config, Training)):
         if not isinstance(value, kind):
-            raise InputTypeError(f"fit takes a {kind.__name__}, the rows and a Training, not a {type(value).__name__}")
+            what = f"a {kind.__name__}, not a {type(value).__name__}"
+            raise InputTypeError(f"fit takes a model, rows, rows and a Training: give {what}")
     train, valid = (r if isinstance(r, Rows | PackedRows) else Rows.from_array(r) for r in (train, valid))
     with using(devices, shard_weights=shard_weights):
         mesh, sharded = training_mesh(), weights_are_sharded()
