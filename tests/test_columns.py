@@ -15,6 +15,7 @@ from darn import DarnError
 from darn.codec._ans import Ans
 from darn.codec._symbols import Reading, Writing
 from darn.data import Columns, Schema, _text_table, open_rows, parse_tests, parts_of
+from darn.data._column import Category
 from darn.data._draws import RowDraws
 from darn.data._fit_number import fit_number
 from darn.data._infer import infer
@@ -455,6 +456,14 @@ def test_words_among_numbers_stand_for_missing_values():
         assert (found.kind, found.missing) == ("number", (large,))
     codes = [["A7", "a"], *([f"{i}", "b"] for i in range(40))]  # a text with a digit may mean more than nothing
     assert "all but 'A7'" in infer(["v", "k"], np.array(codes, object), None, "it").statement()[0]
+
+
+def test_the_nearest_of_long_texts_is_found_at_once():
+    values = [f"word {i}" for i in range(2000)] + ["a" * 10**6, "B" * 10**6]
+    column = Category("v", "", False, False, tuple(values), "category")
+    assert column.nearest("a" * 10**6 + "!") == "a" * 10**6
+    assert column.nearest("b" * 10**6) == "B" * 10**6
+    assert column.nearest("wurd 17") == "word 17"
 
 
 HOSTILE = {

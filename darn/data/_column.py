@@ -17,6 +17,7 @@ from darn.data._part import AbstractPart, Refused, Test, ValuePart, allowed_valu
 from darn.symbols import Coder
 
 GRID = 10  # fractional bits of the edges of cells
+MOST_COMPARED = 200  # characters of a text that is looked for among others: the time grows with their square
 ONE_HOT = 64  # the most values that may have a unit each; more are numbered in binary
 
 
@@ -223,9 +224,11 @@ class Category(AbstractColumn):
             return min(near, key=near.__getitem__)
         except ValueError:
             pass
-        lower = {v.lower(): v for v in reversed(self.values)}
-        found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.0)
-        return lower[found[0]] if found else None
+        lower = {v.lower()[:MOST_COMPARED]: v for v in reversed(self.values)}
+        for cutoff in (0.6, 0.0):  # few texts need to be compared in full if one is much alike
+            if found := difflib.get_close_matches(word.lower()[:MOST_COMPARED], lower, n=1, cutoff=cutoff):
+                return lower[found[0]]
+        return None
 
 
 @dataclass(frozen=True)

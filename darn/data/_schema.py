@@ -115,7 +115,7 @@ class Schema:
 
     def statement(self) -> list[str]:
         """What each column was taken for and why, a line for each."""
-        width = max(len(c.name) for c in self.columns)
+        width = max((len(c.name) for c in self.columns), default=0)
         what = [c.describe() + ", or missing" * (c.optional and not isinstance(c, Aside)) for c in self.columns]
         units = [f"{c.size} unit{'s' * (c.size != 1)}" for c in self.columns]
         lines = [f"  {c.name:{width}}  {w}; {u} ({c.why})" for c, w, u in zip(self.columns, what, units)]

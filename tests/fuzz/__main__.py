@@ -32,6 +32,7 @@ def targets(args) -> list[Target]:
     from fuzz.kills import AIMED, WAYS, Kills
     from fuzz.models import Models
     from fuzz.packs import Packs
+    from fuzz.schemas import Schemas
 
     kills = {way: -(-args.kills // (AIMED if way.startswith("aimed") else 2.5)) for way in WAYS}
     kills["random"] = args.kills
@@ -45,6 +46,7 @@ def targets(args) -> list[Target]:
         Target("drn", args.drn, Compressed),
         Target("models", args.models, Models),
         Target("packs", args.packs, Packs),
+        Target("schemas", args.schemas, lambda _: Schemas()),
         Target("trips of tables", args.tables, lambda _: trips.table),
         *(Target(f"reader {e}", args.readers, lambda _, e=e: readers.Reader(e)) for e in readers.FILES),
     ]
@@ -68,6 +70,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--drn", type=int, default=2500, help="compressed files")
     parser.add_argument("--folders", type=int, default=2500, help="run folders")
     parser.add_argument("--packs", type=int, default=2500, help="packed sets")
+    parser.add_argument("--schemas", type=int, default=2500, help="schemas of tables")
     parser.add_argument("--readers", type=int, default=300, help="files of each type that is read")
     parser.add_argument(
         "--kills", type=int, default=50, help="kills at each kind of write; three times as many at any moment"

@@ -12,6 +12,7 @@ from fuzz.compressed import Compressed
 from fuzz.folders import Folders
 from fuzz.models import Models
 from fuzz.packs import Packs
+from fuzz.schemas import Schemas
 from fuzz.tables import Tables
 
 TARGETS = {
@@ -19,6 +20,7 @@ TARGETS = {
     "drn": (Compressed, 10),
     "folders": (Folders, 4),
     "packs": (Packs, 60),
+    "schemas": (lambda _: Schemas(), 40),
     "bombs": (readers.Bombs, 0),
 }
 
