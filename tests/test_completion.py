@@ -247,7 +247,11 @@ def test_given_cells_are_kept_in_every_format(ending, out, tmp_path, capsys):
     run, done = tmp_path / "run", tmp_path / f"done.{out}"
     words = ["train", str(tmp_path / f"whole.{ending}"), "--categorical", "auto", "--tiny", "--quiet"]
     assert main([*words, "--out", str(run)]) == 0
+    capsys.readouterr()
     assert main(["complete", str(run), str(tmp_path / f"gappy.{ending}"), "-n", "2", "--out", str(done)]) == 0
+    said = capsys.readouterr().out
+    assert "set aside, so copied with their missing cells: name" in said
+    assert ("between commas" in said) == (ending == "csv")
     found = data.read_table(done)
     given = data.read_table(tmp_path / f"gappy.{ending}").cells.repeat(2, axis=0)
     gone = data.is_missing(given)

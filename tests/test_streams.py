@@ -256,7 +256,7 @@ def test_very_wide_rows_are_learned_in_bounded_memory():
 
 
 def test_sinks_write_what_they_are_given(tmp_path):
-    for name in ("a.npy", "a.csv"):
+    for name in ("a.npy", "a.csv", "a.tsv"):
         for size in (7, 1000):
             with data.open_table(str(tmp_path / name), len(X), [f"c{j}" for j in range(11)]) as write:
                 for (v,) in cuts(X, size=size):
@@ -275,7 +275,7 @@ def test_sinks_write_what_they_are_given(tmp_path):
 
     with pytest.raises(RuntimeError):
         interrupted(str(tmp_path / "new.npy"))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.npy", "a.npz"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.npy", "a.npz", "a.tsv"]
 
 
 def test_a_huge_sample_says_what_it_would_take(tmp_path, capsys):

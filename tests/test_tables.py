@@ -161,6 +161,12 @@ def test_a_name_that_came_before_says_which_column_it_is(tmp_path):
     assert len(data.load_rows(path, columns=Columns(schema=schema))) == 20
 
 
+def test_numbers_are_numbers_in_parquet(tmp_path):
+    cells = [[str(5 + i), str(i % 3), f"{i % 4 / 2:.1f}", f"0{i % 3}", f"{i * 1.1e-9:.3e}", "x"] for i in range(60)]
+    tags = [data.usual_tag(c) for c in data.infer("nabcde", np.array(cells, object), None, "it").columns]
+    assert tags == ["int", "int", "float", "text", "float", "text"]
+
+
 HEADS = {
     "country,2019,2020,2021": True,
     ",1990,2000,2010": True,
@@ -232,11 +238,19 @@ def test_from_table_to_synthetic_rows(tmp_path, capsys):
         assert {r[name] for r in rows} <= {r[name] for r in ROWS}  # missing values as in the table, too
     assert all(0 <= float(r["weight"]) <= 2 * max(float(s["weight"]) for s in ROWS) for r in rows)
     assert all(len(r["weight"].partition(".")[2]) == 2 for r in rows)
+    tabs = tmp_path / "new.tsv"
+    assert main(["sample", str(run), "-n", "50", "--out", str(tabs)]) == 0
+    assert tabs.read_text() == out.read_text().replace(";", "\t")
     typed = tmp_path / "new.parquet"
     assert main(["sample", str(run), "-n", "50", "--out", str(typed)]) == 0
     frame = pl.read_parquet(typed)
+    assert {k: str(t) for k, t in frame.schema.items() if t != pl.String} == {
+        "legs": "Int64",
+        "weight": "Float64",
+        "wings": "Int64",
+    }
     assert [[str(v) if v is not None else "" for v in row] for row in frame.select(pl.exclude("weight")).rows()] == [
-        [text for name, text in row.items() if name != "weight"] for row in rows
+        [text.strip("?" if name == "legs" else "") for name, text in row.items() if name != "weight"] for row in rows
     ]
     assert frame["weight"].to_list() == [float(r["weight"]) for r in rows]
     # New rows are scored under the same schema: columns in any order, weights and dropped columns absent.

@@ -312,7 +312,9 @@ def register(add: Commands) -> None:
         "join compressed files of one model, or scores and samples, into one file",
         "  darn cat a.drn b.drn --out all.drn\n  darn cat scores-*-of-00008.npy --out scores.npy",
     )
-    p.add_argument("files", nargs="+", metavar="FILE", help=".drn, .npy or .csv; the shards of one output in any order")
+    p.add_argument(
+        "files", nargs="+", metavar="FILE", help=".drn, .npy, .csv or .tsv; the shards of one output in any order"
+    )
     p.add_argument("--out", required=True, metavar="FILE", help="the file to write, of the same kind")
 
     p = add.command("inspect", inspect, "where the bytes of a compressed file go", "  darn inspect my.drn")

@@ -20,7 +20,7 @@ from darn.cli._base import (
     say,
     use_device,
 )
-from darn.errors import DarnError
+from darn.errors import DarnError, printable
 
 DRAWS = 200  # of each row, to find the most probable values
 
@@ -44,7 +44,7 @@ def models(args) -> None:
 
 
 def complete(args) -> None:
-    from darn.data import PICTURES, check_output, names, open_words
+    from darn.data import PARQUET, PICTURES, check_output, names, open_words
 
     check_output(args.out, (*PICTURES, "parquet"), args.data, args.model)
     check_output(args.cells, ("csv",), args.data, args.model)
@@ -150,7 +150,10 @@ def complete(args) -> None:
             mean, half = float(found.mean), 1.96 * float(found.std()) / found.count**0.5
             facts["log_p_missing"][name] = {"mean": mean, "rows_ci95": half, "method": how}
             lines.append(f"  log p(missing | observed) {mean:9.3f} nats ± {half:.2f} over rows ({how}): {name}")
-    if given.layout is not None:
+    if args.out and run.schema is not None and (aside := set(run.schema.names) - set(run.schema.modelled)):
+        named = [printable(name) for name in run.schema.names if name in aside]
+        lines.append(f"  set aside, so copied with their missing cells: {', '.join(named)}")
+    if given.layout is not None and Path(args.data or "").suffix.lower() not in PARQUET:
         facts["delimiter"] = given.layout.delimiter
         lines.append(f"  read with cells {given.layout.described}")
     if args.out:

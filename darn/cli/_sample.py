@@ -44,7 +44,7 @@ def sample(args) -> None:
     contexts = label_contexts(run, args.label)
     layers = [f"h{k + 1}" for k in range(run.model.n_layers)]
     delimiter = run.about.data.delimiter or ","  # as in the table that it was trained on
-    words = run.schema is not None and ending in ("csv", "parquet")
+    words = run.schema is not None and ending in ("csv", "tsv", "parquet")
     within = questions.parts_for(questions.schema_of(run), args.given) if args.given else None
     drawn = _drawer(args, run, contexts, within, start)
     check_cost(args, run.model, ending, lambda n: list(drawn(n)))

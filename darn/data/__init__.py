@@ -54,6 +54,7 @@ from darn.data._sheet import square_shape as square_shape
 from darn.data._source import open_source as open_source
 from darn.data._source import own_schema as own_schema
 from darn.data._store import data_dir as data_dir
+from darn.data._table import PARQUET as PARQUET
 from darn.data._table import Table as Table
 from darn.data._table import is_table as is_table
 from darn.data._table import open_table_parts as open_table_parts

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from darn.data._column import AbstractColumn
+from darn.data._column import AbstractColumn, Aside, Category
 from darn.data._date import ISO, Date
 from darn.data._number import MOST_DIGITS, Number
+from darn.data._scientific import Scientific
 from darn.data._table import import_polars
 from darn.errors import InputError, InputTypeError
 from darn.files import open_output
@@ -278,6 +279,13 @@ def usual_tag(column: AbstractColumn) -> str:
         return "int" if not column.digits[1] and _within_64_bits(column) else "float"
     if isinstance(column, Date) and column.form in ISO and re.fullmatch(r"Z?|[+-]\S*", column.zone):
         return "date" if column.form == ISO[0] else "time"
+    if isinstance(column, Scientific):
+        return "float"
+    if isinstance(column, Aside) and column.numbered is not None:
+        return "int"
+    if isinstance(column, Category) and column.values:
+        forms = {"int": r"-?(0|[1-9]\d{0,17})", "float": r"-?(0|[1-9]\d*)\.\d+"}
+        return next((t for t, form in forms.items() if all(re.fullmatch(form, v) for v in column.values)), "text")
     return "text"
 
 

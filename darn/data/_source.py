@@ -188,7 +188,8 @@ def _words(path: Path, schema: Schema, delimiter: str | None, share: Share | Non
     code = CellCode(schema, read_notes({"table": notes}).table or TableNotes())
     n, blocks = len(schema.units), lambda: code.blocks(table.read())
     read = lambda: (Rows(pack(x), n) for x, _ in blocks())  # noqa: E731
-    return RowSource(table.count(), n, read, {"table": notes}, f"cells {table.layout.described}", code, blocks)
+    about = "" if path.suffix.lower() in PARQUET else f"cells {table.layout.described}"
+    return RowSource(table.count(), n, read, {"table": notes}, about, code, blocks)
 
 
 def _from_stdin(n: int | None, shape, split, schema, delimiter) -> RowSource:

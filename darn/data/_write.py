@@ -21,7 +21,7 @@ from darn.data._sheet import check_sheet, sheet, square_shape
 from darn.errors import printable
 from darn.files import check_suffix, check_target, open_output
 
-TABLES = ("npy", "csv")
+TABLES = ("npy", "csv", "tsv")
 PICTURES = ("png", *TABLES)
 ARCHIVES = ("npz",)
 PAGES = ("html", "htm")
@@ -45,7 +45,7 @@ def check_output(path: str | None, kinds: tuple[str, ...], *inputs: str | Path |
 
 @contextlib.contextmanager
 def open_table(path: str, rows: int, header: Sequence[str], delimiter: str = ",") -> Iterator[Write]:
-    """Writes arrays of numbers, part by part, as .npy, or as .csv under a header.
+    """Writes arrays of numbers, part by part, as .npy, or as .csv or .tsv under a header.
 
     Args:
         path: the file; "-" for a .npy on standard output.
@@ -60,6 +60,7 @@ def open_table(path: str, rows: int, header: Sequence[str], delimiter: str = ","
         if path == "-" or path.lower().endswith("npy"):
             yield _npy(f, rows)
         else:
+            delimiter = _delimiter(path, delimiter)
             f.write(Layout(delimiter, joint=delimiter).line(header).encode())
 
             def write(part: np.ndarray) -> None:
@@ -149,7 +150,7 @@ def open_visible(
 def open_words(
     path: str | None, names: Sequence[str], delimiter: str = ","
 ) -> Iterator[Callable[[list[list]], object]]:
-    """Writes rows of text, part by part, as .csv, quoted where necessary; None is standard output.
+    """Writes rows of text, part by part, as .csv or .tsv, quoted where necessary; None is standard output.
 
     A terminal gets the control characters of names and cells written out: it would obey them.
     """
@@ -160,10 +161,15 @@ def open_words(
         return
     with open_output(path) as f:
         text = io.TextIOWrapper(f, encoding="utf-8", newline="")
-        write = _writer(_Lines(text), delimiter)
+        write = _writer(_Lines(text), _delimiter(path, delimiter))
         write([names])
         yield write
         text.flush()
+
+
+def _delimiter(path: str, usual: str) -> str:
+    """Between the cells of a file: a tab in a .tsv."""
+    return "\t" if path.lower().endswith("tsv") else usual
 
 
 class _Lines:

@@ -39,7 +39,7 @@ from darn.model import Stack
 from darn.runs import synthetic
 from darn.runs.run import Run
 
-WORDS = ("csv", "parquet")  # what texts are written as
+WORDS = ("csv", "tsv", "parquet")  # what texts are written as
 HALVES = ("lower", "upper", "left", "right")
 
 
@@ -276,7 +276,7 @@ def write(
 
     Args:
         run: the model.
-        out: FILE.png, FILE.npy, FILE.csv or FILE.parquet.
+        out: FILE.png, FILE.npy, FILE.csv, FILE.tsv or FILE.parquet.
         parts: (rows, (N, n, n_x) completions) of consecutive rows.
         source: the rows they complete.
         n: completions of each row.

@@ -10,14 +10,14 @@ from darn.errors import DarnError
 from darn.files import atomic, check_suffix, check_target, open_input
 from darn.runs.shards import in_order
 
-KINDS = (".drn", ".npy", ".csv")
+KINDS = (".drn", ".npy", ".csv", ".tsv")
 
 
 def join(paths: list[str], out: str) -> tuple[int, list[str]]:
     """Writes the rows of several files, one after the other, as one file.
 
     Args:
-        paths: .drn, .npy or .csv files; shards of one output are put in order, and all of them must be there.
+        paths: .drn, .npy, .csv or .tsv files; shards of one output are put in order, and all of them must be there.
         out: the file to write, of the same kind.
 
     Returns:
@@ -34,7 +34,7 @@ def join(paths: list[str], out: str) -> tuple[int, list[str]]:
     paths = in_order(paths)
     check_target(out, *paths)
     with atomic(out) as temporary:
-        write = {".drn": _compressed, ".npy": _arrays, ".csv": _tables}[suffix]
+        write = {".drn": _compressed, ".npy": _arrays, ".csv": _tables, ".tsv": _tables}[suffix]
         return write(paths, temporary), paths
 
 
