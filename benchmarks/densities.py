@@ -1,6 +1,7 @@
 """log p of real-valued columns by `TableDARN()` with nothing set, beside the best mixture of Gaussians.
 
-python -m benchmarks.densities      three data sets of scikit-learn, into results/bench/densities.json
+python -m benchmarks.densities                 three data sets of scikit-learn, into results/bench/densities.json
+python -m benchmarks.densities --join A B      records of some of the sets, as one; of a row in both, that of A
 
 Both choose by the same validation rows, an eighth of those that are not tested: the mixture its covariances, number of
 components and regularisation, ours what `fit` chooses. Test rows, a fifth, are scored once.
@@ -81,13 +82,28 @@ def measure(name: str, seed: int) -> dict:
     }
 
 
+def join(paths: list[Path]) -> dict:
+    """The rows of several runs, each with the provenance of its run."""
+    rows = {}
+    for path in paths:
+        made = json.loads(path.read_text())
+        for row in made.pop("rows"):
+            rows.setdefault((SETS.index(row["set"]), row["division"]), {"made": made} | row)
+    return {"rows": [rows[place] for place in sorted(rows)]}
+
+
 def main(argv: list[str] | None = None) -> dict:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser("python -m benchmarks.densities", description=__doc__)
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--divisions", type=int, default=1, help="of each set into training and test rows")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "bench" / "densities.json")
+    parser.add_argument("--join", nargs="+", type=Path, help="join the records of several runs, the newest first")
     args = parser.parse_args(argv)
+    if args.join:
+        record = join(args.join)
+        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        return record
     warnings.filterwarnings("ignore", module="sklearn")  # mixtures that did not converge are candidates like others
     record = environment(f"python -m benchmarks.densities --divisions {args.divisions}", 0) | {"rows": []}
     for name in args.sets:

@@ -181,6 +181,8 @@ def test_refusals():
         TableDARN().fit(np.eye(3))
     with pytest.raises(DarnError, match="different names"):
         TableDARN().fit(pd.DataFrame([[1, 2]] * 20, columns=["a", "a"]))
+    with pytest.raises(DarnError, match=r"1 are not texts: rename the columns, .* X\.columns\.astype\(str\)"):
+        TableDARN().fit(pd.DataFrame([[1, 2]] * 20))
     wrong = {"columns": ["legs"], "unseen": "nearly", "epochs": 1.5, "search": -1, "n_samples": 0, "precision": 0}
     for name, value in {**wrong, "validation_fraction": 2}.items():
         with pytest.raises(DarnError, match=name):

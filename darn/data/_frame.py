@@ -222,9 +222,10 @@ def read_frame(X: Any) -> tuple[Form, np.ndarray]:
     twice = [n for n in dict.fromkeys(names) if names.count(n) > 1]
     if strange or twice:
         said = ", ".join(map(repr, (strange or twice)[:8]))
+        wrong = f"{'is not a text' if len(strange) == 1 else 'are not texts'}" if strange else "is twice"
+        advice = ": rename the columns" + ", for example by X.columns = X.columns.astype(str)" * bool(strange)
         raise InputError(
-            "the columns of the frame must have different names, which are texts, but "
-            + (f"{said} {'is not a text' if len(strange) == 1 else 'are not texts'}" if strange else f"{said} is twice")
+            f"the columns of the frame must have different names, which are texts, but {said} {wrong}{advice}"
         )
     cells = np.empty(X.shape, object)
     tags = []
