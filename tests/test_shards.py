@@ -14,7 +14,7 @@ from PIL import Image
 
 from darn import DarnError, data
 from darn.cli import main
-from darn.runs.shards import MOST, Shard, in_order
+from darn.runs.shards import MOST, Shard, claimed, in_order
 
 ROWS = 700
 
@@ -166,6 +166,27 @@ def test_a_killed_shard_leaves_nothing(place, tmp_path, capsys):
     (tmp_path / "s-of-00002.json").unlink()
     ok(capsys, *words)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s-00001-of-00002.npy", "s-of-00002.json"]
+
+
+def test_shards_of_which_nothing_says_what_they_are_are_not_taken_for_done(tmp_path):
+    """Their manifest has been removed: they may be of another job. Nor is a folder with a shard's name."""
+    job, out = {"command": "score"}, tmp_path / "s.npy"
+    with claimed(Shard(1, 2), out, job) as todo:
+        assert todo
+        Shard(1, 2).path(out).touch()
+    with claimed(Shard(1, 2), out, job) as todo:
+        assert not todo
+    Shard(2, 2).path(out).mkdir()
+    with pytest.raises(DarnError, match="00002.* is not a file"), claimed(Shard(2, 2), out, job):
+        pass
+    Shard(2, 2).path(out).rmdir()
+    with claimed(Shard(1, 3), out, job):  # those of another division are no matter
+        pass
+    Shard(1, 2).manifest(out).unlink()
+    for i in (1, 2):
+        with pytest.raises(DarnError, match="nothing says what .*00001-of-00002"), claimed(Shard(i, 2), out, job):
+            pass
+    assert not Shard(1, 2).manifest(out).exists()
 
 
 def test_more_shards_than_rows(place, tmp_path, capsys):

@@ -90,11 +90,25 @@ def claimed(shard: Shard, out: str | Path, job: dict[str, Any]) -> Iterator[bool
     path = shard.path(out)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        done = [p for p in path.parent.iterdir() if _is_beside(p, path)]
+        if done and not os.path.lexists(shard.manifest(out)):  # it is older than any of them
+            raise DarnError(
+                f"nothing says what {done[0]} is a shard of, as {shard.manifest(out).name} did: remove these shards, "
+                "or choose another output"
+            )
+        if path.exists() and not path.is_file():
+            raise DarnError(f"{path} is not a file: remove it, or choose another output")
         _check_job(shard.manifest(out), job | {"shards": shard.of})
     except OSError as e:
         raise DarnError(cannot_write(path, e)) from e
     with locked_file(path):
         yield not path.exists()
+
+
+def _is_beside(path: Path, shard: Path) -> bool:
+    """Whether this is the path of a shard of the same output, divided in the same way."""
+    found, own = Shard.of_path(path), Shard.of_path(shard)
+    return found is not None and own is not None and (found[0], found[1].of) == (own[0], own[1].of)
 
 
 def _check_job(path: Path, job: dict[str, Any]) -> None:
