@@ -235,8 +235,8 @@ class _Found:
             others = [w for w in known if not fits(w)]
             if len(others) <= max(1, len(known) // 20) < len(known) // 4:
                 return f", as all but {self.where(others)} are {what}"
-        found = {w: date_format([w]) for w in known[:: -(-len(known) // 50)]}
-        if all(found.values()):
+        found = {w: date_format([w]) for w in known[:: -(-len(known) // 50) or 1]}
+        if all(found.values()) and len(set(found.values())) > 1:
             first, *_, last = sorted(found, key=lambda w: str(found[w]))
             return f", as these dates are in several formats, like {first!r} and {last!r}"
         return ""
