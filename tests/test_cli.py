@@ -250,7 +250,7 @@ BAD_USE = {
     ),
     "no rows": (lambda r, d: ["eval", r, npy(d / "a.npy", np.zeros((0, 64)))], ["no rows"]),
     "rows not there": (lambda r, d: ["encode", r, d / "none.csv", "--out", "a.npy"], ["none.csv"]),
-    "per-row ending": (lambda r, d: ["eval", r, "--per-row", "a.txt"], ["a.txt", ".npy or .csv"]),
+    "per-row ending": (lambda r, d: ["eval", r, "--per-row", "a.txt"], ["a.txt", ".npy, .csv or .tsv"]),
     "no samples": (lambda r, d: ["eval", r, "--samples", "0"], ["--samples", "at least 1"]),
     "every none": (lambda r, d: ["eval", r, "--every", "0"], ["--every"]),
     "no precision": (lambda r, d: ["eval", r, "--precision", "0"], ["--precision", "positive", "not 0"]),

@@ -98,7 +98,8 @@ def test_snippets_run(page, folder, capsys):
                 continue
             words = shlex.split(line, comments=True)[1:]
             with jax.numpy_dtype_promotion("standard" if words[0] == "train" else "strict"):  # optax mixes types
-                assert cli.main([*words, *SMALLER.get(words[0], [])]) == 0, (line, capsys.readouterr().err)
+                smaller = [] if "--quick" in words else SMALLER.get(words[0], [])
+                assert cli.main([*words, *smaller]) == 0, (line, capsys.readouterr().err)
     if page == "README.md":  # between 10 and 20 nats: it has learned
         assert re.search(r"-log p 1\d\.\d+ ± \d", capsys.readouterr().out)
     if page == "extend.md":  # a layer from outside the package, trained in a folder and used by all functions

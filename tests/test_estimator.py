@@ -156,11 +156,11 @@ def test_in_a_pipeline_and_a_grid_search():
 
 def test_names_are_scikit_learns(fitted):
     """They reach the training under the names that a recipe has for them."""
-    found = DARN(**QUICK, learning_rate=0.0, batch_size=7)
+    found = DARN(**QUICK, learning_rate=1e-30, batch_size=7)
     assert {"learning_rate", "batch_size", "random_state", "verbose"} <= found.get_params().keys()
     (recipe,) = found._recipes(60, 6, 0)
-    assert (recipe.training.lr, recipe.training.batch) == (0.0, 7)
-    start, still = (DARN(**QUICK | {"epochs": n}, learning_rate=0.0).fit(X) for n in (1, 30))
+    assert (recipe.training.lr, recipe.training.batch) == (1e-30, 7)
+    start, still = (DARN(**QUICK | {"epochs": n}, learning_rate=1e-30).fit(X) for n in (1, 30))
     np.testing.assert_array_equal(weights(start), weights(still))
     assert np.abs(weights(start) - weights(fitted)).max() > 1e-3
 

@@ -194,7 +194,7 @@ def peak(work) -> int:
 def test_memory_does_not_grow_with_the_rows():
     """Virtual rows, so that nothing but the work itself takes memory; every function once before it is measured."""
     rows = np.zeros((1000, 400), np.uint8)
-    model = randomised(zoo.darn(400, 2, 0, "factorial", key=jax.random.key(0)), 1)
+    model = randomised(zoo.darn(400, 2, 1, "factorial", key=jax.random.key(0)), 1)
     virtual = lambda n: ((rows, None) for _ in range(n // 1000))  # noqa: E731
     mask = np.tile(np.arange(400) > 200, (1000, 1))
 
@@ -231,7 +231,7 @@ def test_memory_does_not_grow_with_the_rows():
 
 
 def test_decoding_wide_rows_takes_bounded_memory(monkeypatch):
-    model = zoo.darn(1 << 20, 1, 0, "factorial", key=jax.random.key(0))
+    model = zoo.darn(1 << 20, 1, 1, "factorial", key=jax.random.key(0))
     seen = []
 
     def decode(model, h, context):
