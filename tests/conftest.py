@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 worker = os.environ.get("PYTEST_XDIST_WORKER")
-if worker is None:  # compiled programs are shared by all processes of this run, and by no other run
+if worker is None:  # compiled programs are shared by the commands that this run starts, and by no other run
     os.environ["DARN_CACHE"] = tempfile.mkdtemp(prefix="darn-compiled-")
     atexit.register(shutil.rmtree, os.environ["DARN_CACHE"], ignore_errors=True)
     # So is Python's bytecode, if it is not to be kept: each of a hundred processes would compile JAX and ours again.
@@ -43,9 +43,8 @@ INFERENCE = ("objective", "likelihood", "enumeration", "importance", "sampling",
 CHECKED += tuple(f"inference.{module}" for module in INFERENCE)
 install_import_hook([f"darn.{room}" for room in CHECKED], "beartype.beartype")
 
-from darn.cache import use_cache  # noqa: E402
-
-use_cache()
+# Here a program is hardly ever compiled twice: to keep it takes longer than to find some again saves.
+jax.config.update("jax_enable_compilation_cache", False)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -27,7 +27,6 @@ from darn.training import DeviceRows, Hyper, Loop, Program, _feed
 
 SIZES = (1, 2, 4, 8)
 FEW = (1, 8)
-LOWERED = 4  # not trained on: 20 rows a batch are divided as evenly as by two
 COLLECTIVE = re.compile(r"= \S+ (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)(?:-start)?\(")
 # 20 rows a batch: 8 devices cannot divide them evenly. 16 steps an epoch, 64 in all.
 BASE = Training(batch=20, epochs=4, lr=1e-3, validate_every=2, clip=1.0, weight_decay=1e-3, average=0.99)
@@ -95,10 +94,9 @@ def sharded(train, valid):
 
 def trained(n, train, valid):
     """Losses and weights of one model; the collectives of its program."""
-    if n != LOWERED:
-        fit = darn.fit(model(), train, valid, BASE, devices=n)
-        yield "losses", np.array([row[k]["bound"] for row in fit.history for k in ("train", "valid")])
-        yield "weights", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
+    fit = darn.fit(model(), train, valid, BASE, devices=n)
+    yield "losses", np.array([row[k]["bound"] for row in fit.history for k in ("train", "valid")])
+    yield "weights", np.concatenate([w.ravel() for w in jax.tree.leaves(fit.model)])
     if n > 1:
         with devices.using(n):
             mesh = devices.training_mesh()
@@ -128,8 +126,6 @@ def trained_together(n, valid):
 
 def computed(n, x):
     """Everything that is computed row by row."""
-    if n == LOWERED:
-        return
     rng = np.random.default_rng(3)
     stack = jax.tree.map(lambda w: jax.device_put(rng.normal(size=w.shape).astype(np.float32)), model())
     drawn = darn.sample(stack, 333, seed=1, log_joint=True, chunk=32, devices=n)
