@@ -178,10 +178,10 @@ def _version(package: str) -> str | None:
 
 
 def environment(command: str, seed: int) -> dict:
-    """Where, when and with which versions the numbers were measured."""
+    """Where, when and with which versions the numbers were measured; files by name, since folders differ."""
     torch, _ = torch_module()
     return {
-        "command": command,
+        "command": re.sub(r"(?<=\s)/\S*/", "", command),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": seed,

@@ -124,3 +124,8 @@ def test_quick_figures_are_compared_with_those_stored(tmp_path, capsys, monkeypa
     assert "processor time" in rows["nips"]["failed"]
     assert rows["web"]["failed"] == "darn: no data"
     assert "1 of 4 within" in capsys.readouterr().out
+
+
+def test_a_record_names_files_without_their_folders():
+    command = measure.environment("python -m benchmarks.x --gb 1/8 --folder /a/b c/d --out /a/b/e.json", 0)["command"]
+    assert command == "python -m benchmarks.x --gb 1/8 --folder b c/d --out e.json"
