@@ -315,7 +315,7 @@ def test_orders_cost_what_their_mixture_costs():
     assert len(data) * 8 < found.ideal + 8 * 75
 
 
-@pytest.mark.parametrize("name", ["1 factorial", "2", "3 skip", "eonade", "1 eonade", "on a grid, conv, 1"])
+@pytest.mark.parametrize("name", ["1 factorial", "2", "2 skip", "3", "eonade", "1 eonade", "on a grid, conv, 1"])
 def test_bits_back_come_back(name):
     """Net length is log q - log p along the path, and what was on the stack before is there again after."""
     codec_ = StackCodec(row_codec(name).twin, 16)
@@ -371,8 +371,8 @@ def test_masked_units_cost_nothing_and_come_back_as_zeros():
 
 def test_round_trips_over_random_stacks():
     """Some of the benchmark's ten thousand: any layers, depths, widths, weights; rows none, constant, improbable."""
-    found = bench.trips(SimpleNamespace(first=1000, stacks=2, sets=30))
-    assert found["round_trips"] == 60
+    found = bench.trips(SimpleNamespace(first=1000, stacks=3, sets=30))
+    assert found["round_trips"] == 90
 
 
 # ---------------------------------------------------------------- the same bytes everywhere
@@ -472,16 +472,17 @@ def test_every_damaged_byte_is_noticed():
     row, x, data = a_file()
     confined = 0
     for i in range(len(data)):
-        bad = data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :]
-        with pytest.raises(DarnError) as e:
-            read(row, bad)
-        assert len(str(e.value)) < 300
-        try:
-            kept = read(row, bad, keep_going=True)
-        except DarnError:
-            continue
-        confined += 1  # the other blocks are whole
-        assert any(np.array_equal(kept, np.delete(x, np.s_[j : j + 10], axis=0)) for j in (0, 10, 20))
+        for change in (0x01, 0x80):
+            bad = data[:i] + bytes([data[i] ^ change]) + data[i + 1 :]
+            with pytest.raises(DarnError) as e:
+                read(row, bad)
+            assert len(str(e.value)) < 300
+            try:
+                kept = read(row, bad, keep_going=True)
+            except DarnError:
+                continue
+            confined += 1  # the other blocks are whole
+            assert any(np.array_equal(kept, np.delete(x, np.s_[j : j + 10], axis=0)) for j in (0, 10, 20))
     assert confined > len(data) / 2  # most of the bytes are in blocks
 
 
