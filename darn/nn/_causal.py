@@ -36,7 +36,7 @@ class CausalDense(AbstractCausalMap):
         return jnp.tril(self.W, -1)
 
     def __call__(self, y):
-        return self.weights() @ y
+        return (self.weights() @ y.astype(self.W.dtype)).astype(y.dtype)
 
     def outgoing(self, j):
         return jnp.where(jnp.arange(self.n) > j, self.W[:, j], 0)

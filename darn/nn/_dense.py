@@ -30,7 +30,8 @@ class Dense(AbstractMap):
         self.b = jnp.zeros(n_out) if bias else None
 
     def __call__(self, c):
-        out = c @ self.W.T  # not W @ c: the rows of a batch then stay rows, and XLA transposes no large array
+        # not W @ c: the rows of a batch then stay rows, and XLA transposes no large array
+        out = (c.astype(self.W.dtype) @ self.W.T).astype(c.dtype)  # weights may be of half precision: see `halved`
         return out if self.b is None else out + self.b
 
     def mirrored(self, *, channels: int = 1, bias: bool = True, key: PRNGKeyArray) -> "Dense":

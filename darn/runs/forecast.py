@@ -17,7 +17,7 @@ from darn.model import Stack
 from darn.runs.dataset import limit
 from darn.runs.recipe import Recipe
 from darn.runs.start import new_model
-from darn.training import CHUNK, PART, DeviceRows, Hyper, Program, copied, validation_samples
+from darn.training import CHUNK, PART, DeviceRows, Hyper, Program, copied, copied_over, validation_samples
 
 STEPS = 8  # of the measured program
 CALLS, SECONDS = 5, 0.2  # of the measured program in a row, and how long a call takes
@@ -145,7 +145,7 @@ class _Measured:
         self.epochs = self.program.epochs.lower(self._state, self.hyper, self.rows, 0, 1).compile()
         self.temporary = _temporary(self.epochs)
         self._score: Any = None
-        self._kept: Any = None
+        self._kept = copied(self.program.kept(self._state))
 
     def shares(self, n: int) -> tuple[int, int]:
         """Bytes of the state on each of n devices that share the weights, and of those that a step gathers."""
@@ -173,7 +173,7 @@ class _Measured:
         took = time.perf_counter() - began
         if validated:
             jax.device_get(self._score(self._state, self.hyper))
-            self._kept = copied(self.program.kept(self._state))
+            self._kept = copied_over(self._kept, self.program.kept(self._state))
         return took
 
     def step_times(self, most: int) -> list[float]:

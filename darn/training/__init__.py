@@ -30,6 +30,7 @@ from darn.training._step import Program as Program
 from darn.training._step import TrainState as TrainState
 from darn.training._step import compiling as compiling
 from darn.training._step import copied as copied
+from darn.training._step import copied_over as copied_over
 from darn.training.weight_noise import NoisyGradients as NoisyGradients
 from darn.training.weight_noise import WeightNoise as WeightNoise
 from darn.training.weight_noise import gradient_and_squares as gradient_and_squares

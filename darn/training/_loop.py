@@ -26,7 +26,7 @@ from darn.training._hyper import Hyper, Terms
 from darn.training._metrics import to_host, validation_samples
 from darn.training._record import Host, Record, read_host
 from darn.training._rows import DeviceRows
-from darn.training._step import Program, copied
+from darn.training._step import Program, copied, copied_over
 
 CALL_SECONDS = 0.5  # target duration of one call into the compiled program, so that Ctrl-C and the bar respond
 
@@ -252,7 +252,7 @@ class Loop:
             mask = lambda w: now.reshape(-1, *[1] * (w.ndim - 1))  # noqa: E731
             self.best = jax.tree.map(lambda new, old: jnp.where(mask(new), new, old), kept, self.best)
         elif better[0]:
-            self.best = copied(kept)  # copied because the state is donated to the next call
+            self.best = copied_over(self.best, kept)  # copied because the state is donated to the next call
 
     def chosen(self, at: int = 0) -> Stack:
         """The model at this position in the program with its best weights (before any validation, the latest)."""
