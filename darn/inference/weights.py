@@ -6,12 +6,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from darn.batching import chunks, join, rows_within, stream_rows
 from darn.devices import everywhere
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Scores
 from darn.model import Stack
+from darn.nn import halved, replaced
 
 DRAWS = 64  # the samples of a row are drawn in lots of this many
 LIMIT = 8192  # the most that a row's estimate is made of
@@ -19,11 +21,24 @@ BLOCK = 1000  # rows settled together: with all their weights they take at most 
 
 
 def draw(model: Stack, x, context, keys, number):
-    """log p and log q by layer, (rows, samples) each, for the samples with these numbers."""
+    """log p and log q by layer, (rows, samples) each, for the samples with these numbers.
+
+    On a GPU, products for log p are of half precision, unless a precision is asked for. Those of the encoder are not,
+    since they decide which codes are drawn.
+    """
+    half = jax.default_backend() == "gpu" and getattr(jax.config, "jax_default_matmul_precision", None) is None
+    decoder = replaced(model, decoder=halved(model.decoder)) if half else model
 
     def one(key, x, context, i):
-        h = model.encode(x, context, key=jax.random.fold_in(key, i))
-        return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
+        if not half:
+            h = model.encode(x, context, key=jax.random.fold_in(key, i))
+            return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
+        with jax.default_matmul_precision("highest"):
+            drawn = model.encode(x, context, key=jax.random.fold_in(key, i))
+            # Drawn once: XLA would otherwise draw the bits again wherever they are used.
+            h = tuple(lax.optimization_barrier(v.astype(jnp.float16)).astype(v.dtype) for v in drawn)
+            log_q = model.log_q_layers(x, h, context)
+        return decoder.log_p_layers(x, h, context), log_q
 
     return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
 

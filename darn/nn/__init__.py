@@ -4,7 +4,6 @@ from darn.nn._activation import ACTIVATIONS as ACTIVATIONS
 from darn.nn._activation import ReLU as ReLU
 from darn.nn._activation import Sigmoid as Sigmoid
 from darn.nn._activation import Tanh as Tanh
-from darn.nn._activation import softplus as softplus
 from darn.nn._base import AbstractCausalMap as AbstractCausalMap
 from darn.nn._base import AbstractMap as AbstractMap
 from darn.nn._base import Logistic as Logistic
@@ -28,13 +27,16 @@ from darn.nn._fixed_point import rounded_outputs as rounded_outputs
 from darn.nn._gated import GatedBlock as GatedBlock
 from darn.nn._gated import GridWindow as GridWindow
 from darn.nn._gated import dropout as dropout
+from darn.nn._half import halved as halved
 from darn.nn._local import Grid as Grid
 from darn.nn._local import Local as Local
 from darn.nn._local import LocalTranspose as LocalTranspose
 from darn.nn._net import Net as Net
+from darn.nn._products import dot as dot
 from darn.nn._registry import REGISTRY as REGISTRY
 from darn.nn._registry import register as register
 from darn.nn._registry import tuning_field as tuning_field
+from darn.nn._softplus import softplus as softplus
 from darn.nn._streams import FLOATS as FLOATS
 from darn.nn._streams import Floats as Floats
 from darn.nn._streams import Integers as Integers
