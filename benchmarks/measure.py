@@ -42,6 +42,7 @@ class Comparison:
     skipped: dict[str, str] = field(default_factory=dict)  # way -> why it is not among them
     sizes: dict = field(default_factory=dict)
     needs: Needs = field(default_factory=Needs)  # of one unit
+    parts: Sequence[Sequence[str]] = ()  # of the work: the names of ways to do each alone, of which the fastest counts
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def compare(work: Comparison, effort: Effort) -> dict:
         ratios = [a / b for a, b in zip(ours["rates"], way["rates"])]
         way["ours_is_times_faster"] = ours["rate"] / way["rate"]
         way["ours_is_times_faster_range"] = [min(ratios), max(ratios)]
-    return {
+    result = {
         "name": work.name,
         "unit": work.unit,
         "sizes": work.sizes,
@@ -128,6 +129,10 @@ def compare(work: Comparison, effort: Effort) -> dict:
         "ways": ways,
         "skipped": skipped,
     }
+    if work.parts:  # one after the other: the most that a way without any other work could reach on these parts
+        seconds = [min(1 / ways[name]["rate"] for name in part if name in ways) for part in work.parts]
+        result["parts"] = {"fastest": dict(zip([part[0] for part in work.parts], seconds)), "rate": 1 / sum(seconds)}
+    return result
 
 
 def significant(value: float) -> str:
@@ -148,6 +153,11 @@ def table(results: list[dict], limits: Limits | None = None) -> str:
             if way is not ours:
                 ratio = significant(way["ours_is_times_faster"])
                 lines.append(f"{what} {name} | {significant(way['rate'])} | {ratio} |")
+        if "parts" in result:
+            rate = result["parts"]["rate"]
+            lines.append(
+                f"{what} (these parts, one after the other) | {significant(rate)} | {ours['rate'] / rate:.2f} |"
+            )
         lines += [f"{what} {name} | skipped: {why} | |" for name, why in result["skipped"].items()]
     return "\n".join(lines)
 

@@ -13,9 +13,16 @@ from benchmarks.limits import Needs
 from benchmarks.measure import Comparison, Way, torch_module
 from darn.config import Training
 from darn.data import Rows
+from darn.nn import softplus
+from darn.random import uniform
 from darn.training import Batch, DeviceRows, Hyper, Program
 
 BATCH, LR = 100, 2.5e-4
+# What a step is made of, each alone.
+PRODUCTS = "(its products alone, XLA)", "(its products alone, PyTorch)"
+UPDATE, ACTIVATIONS = "(its update of the weights alone, XLA)", "(its activations alone, XLA)"
+DRAWS = "(its random numbers alone, XLA)"
+PARTS = PRODUCTS, (UPDATE,), (ACTIVATIONS,), (DRAWS,)
 
 
 def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
@@ -46,6 +53,7 @@ def comparisons(quick: bool, seed: int) -> Iterator[Comparison]:
             # Forwards, and backwards to inputs and weights; a step reads and writes weights, and reads gradients and
             # reads and writes the optimiser's three averages.
             Needs(products=3 * BATCH * sum(size.products.values()), bytes=9 * 4 * size.weights),
+            PARTS,
         )
 
 
@@ -71,7 +79,9 @@ def products_of(size: sizes.Size) -> list[tuple[int, int, int]]:
 
 
 def floors(size: sizes.Size, torch) -> Iterator[Way]:
-    """What any way of training does at least: a step's products, by both libraries, and its pass over the weights."""
+    """What any way of training does at least: a step's products, by both libraries, its pass over the weights, its
+    activations with their slopes, and its random numbers. Each alone, as fast as we know how.
+    """
     rng = np.random.default_rng(0)
     pairs = [(rng.random((m, k), np.float32), rng.random((k, n), np.float32)) for m, k, n in products_of(size)]
     ours, times = [tuple(map(jnp.asarray, pair)) for pair in pairs], 50
@@ -88,7 +98,7 @@ def floors(size: sizes.Size, torch) -> Iterator[Way]:
 
         return lax.fori_loop(0, times, again, (list(right), [jnp.zeros((len(a), b.shape[1])) for a, b in pairs]))
 
-    yield Way("(its products alone, XLA)", lambda n: [jax.block_until_ready(multiply(ours)) for _ in range(n)], times)
+    yield Way(PRODUCTS[0], lambda n: [jax.block_until_ready(multiply(ours)) for _ in range(n)], times)
     if torch is not None:
         device = "cuda" if jax.default_backend() == "gpu" else "cpu"
         theirs = [tuple(torch.tensor(v, device=device) for v in pair) for pair in pairs]
@@ -97,7 +107,7 @@ def floors(size: sizes.Size, torch) -> Iterator[Way]:
             made = [[a @ b for a, b in theirs] for _ in range(n)]
             return float(made[-1][-1][0, 0])  # waits for the device
 
-        yield Way("(its products alone, PyTorch)", multiplied, 1)
+        yield Way(PRODUCTS[1], multiplied, 1)
 
     @partial(jax.jit, donate_argnums=0)
     def update(held, gradient):
@@ -114,7 +124,37 @@ def floors(size: sizes.Size, torch) -> Iterator[Way]:
             held = update(held, gradient)
         return jax.block_until_ready(held)
 
-    yield Way("(its update of the weights alone, XLA)", updated, 1)
+    yield Way(UPDATE, updated, 1)
+
+    @jax.jit
+    def activate(logits, inputs):
+        def again(_, carry):
+            logits, inputs = carry
+            logits = [softplus(a) - jax.nn.sigmoid(a) for a in logits]  # log p, and its slope
+            return logits, [t * (1 - t * t) for t in map(jnp.tanh, inputs)]
+
+        return lax.fori_loop(0, times, again, (logits, inputs))
+
+    logits = [jnp.ones((BATCH, n)) for n in (size.n_x, size.n_h, size.n_h)]  # p(x|h), p(h), q(h|x)
+    inputs = [jnp.ones((BATCH, size.n_d)) for _ in range(2)]  # of the encoder and of the decoder
+
+    def activated(n: int):
+        return [jax.block_until_ready(activate(logits, inputs)) for _ in range(n)]
+
+    yield Way(ACTIVATIONS, activated, times)
+
+    @jax.jit
+    def draw(key):
+        def again(i, total):
+            keys = jax.random.split(jax.random.fold_in(key, i), BATCH)  # one for each row
+            return total + jax.vmap(lambda k: uniform(k, size.n_h))(keys)
+
+        return lax.fori_loop(0, times, again, jnp.zeros((BATCH, size.n_h)))
+
+    def drawn(n: int):
+        return [jax.block_until_ready(draw(jax.random.key(i))) for i in range(n)]
+
+    yield Way(DRAWS, drawn, times)
 
 
 def step_loop(program: Program, hyper: Hyper, model, x: np.ndarray, seed: int):
