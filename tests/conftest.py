@@ -47,6 +47,8 @@ install_import_hook([f"darn.{room}" for room in CHECKED], "beartype.beartype")
 jax.config.update("jax_enable_compilation_cache", False)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+if os.environ["JAX_PLATFORMS"] != "cpu":  # laws compare sums to five digits, of which a GPU's own precision keeps three
+    jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def pytest_configure(config):

@@ -9,6 +9,7 @@ import pytest
 
 from darn.batching import row_keys
 from darn.inference import weights
+from darn.inference.likelihood import importance
 from darn.nn import _score_kernel
 from darn.zoo import darn
 
@@ -56,9 +57,12 @@ def test_weights_of_half_precision_are_of_the_same_codes_and_near(kernel, monkey
     model = jax.tree.map(lambda w: w + 0.05 * jax.random.normal(key, w.shape), darn(130, 70, 60, key=key))
     x = jax.random.bernoulli(jax.random.key(1), 0.5, (2, 130)).astype(jnp.float32)
     keys, numbers = row_keys(jax.random.key(2), np.arange(2, dtype=np.uint32)), jnp.arange(128)
+    samples = {"n_samples": 300, "repeats": 2}
     with jax.default_matmul_precision("highest"):
         log_p, log_q = weights.draw(model, x, None, keys, numbers)
+        expected = importance(model, x, **samples).log_p
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert weights.in_half()
     for has_kernel in (True, False):
         monkeypatch.setattr(_score_kernel, "has_kernel", lambda has=has_kernel: has)
         half_p, half_q = weights.draw(model, x, None, keys, numbers)
@@ -67,6 +71,7 @@ def test_weights_of_half_precision_are_of_the_same_codes_and_near(kernel, monkey
             off = np.asarray(half - full)
             assert np.abs(off.mean()) < 1e-3
             assert 0 < np.abs(off).max() < 0.02
+        np.testing.assert_allclose(importance(model, x, **samples).log_p, expected, atol=3e-3)
     assert {((2, 130), (256, 60)), ((256, 70), (256, 70))} <= set(kernel)  # the visible layer, and the code
 
 

@@ -1,12 +1,12 @@
 """Importance weights w = p(x,h) / q(h|x): draws of them, and as many for each row as its estimate needs."""
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from darn.batching import chunks, join, rows_within, stream_rows
 from darn.devices import everywhere
@@ -21,26 +21,41 @@ BLOCK = 1000  # rows settled together: with all their weights they take at most 
 
 
 def draw(model: Stack, x, context, keys, number):
-    """log p and log q by layer, (rows, samples) each, for the samples with these numbers.
+    """log p and log q by layer, (rows, samples) each, for the samples with these numbers."""
+    return log_weights(model, x, context, codes(model, x, context, keys, number))
 
-    On a GPU, products for log p are of half precision, unless a precision is asked for. Those of the encoder are not,
-    since they decide which codes are drawn.
-    """
-    half = jax.default_backend() == "gpu" and getattr(jax.config, "jax_default_matmul_precision", None) is None
-    decoder = replaced(model, decoder=halved(model.decoder)) if half else model
+
+def codes(model: Stack, x, context, keys, number):
+    """The hidden layers, (rows, samples, n) each, of the samples with these numbers."""
 
     def one(key, x, context, i):
-        if not half:
+        with _full():  # what rounding would change are the codes themselves
             h = model.encode(x, context, key=jax.random.fold_in(key, i))
-            return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
-        with jax.default_matmul_precision("highest"):
-            drawn = model.encode(x, context, key=jax.random.fold_in(key, i))
-            # Drawn once: XLA would otherwise draw the bits again wherever they are used.
-            h = tuple(lax.optimization_barrier(v.astype(jnp.float16)).astype(v.dtype) for v in drawn)
-            log_q = model.log_q_layers(x, h, context)
-        return decoder.log_p_layers(x, h, context), log_q
+        return tuple(v.astype(jnp.float16) for v in h) if in_half() else h
 
     return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
+
+
+def log_weights(model: Stack, x, context, h):
+    """log p and log q of these codes by layer, (rows, samples) each; for log p in half precision, on a GPU."""
+    decoder = replaced(model, decoder=halved(model.decoder)) if in_half() else model
+
+    def one(x, context, h):
+        h = tuple(v.astype(x.dtype) for v in h)
+        log_p = decoder.log_p_layers(x, h, context)
+        with _full():
+            return log_p, model.log_q_layers(x, h, context)
+
+    return jax.vmap(jax.vmap(one, (None, None, 0)))(x, context, h)
+
+
+def in_half() -> bool:
+    """Whether products are of half precision: on a GPU, unless a precision is asked for."""
+    return jax.default_backend() == "gpu" and getattr(jax.config, "jax_default_matmul_precision", None) is None
+
+
+def _full():
+    return jax.default_matmul_precision("highest") if in_half() else nullcontext()
 
 
 @eqx.filter_jit

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from darn.nn import AbstractMap, Dense, Work
+from darn.nn import AbstractMap, Dense, Work, added
 
 
 def context_field() -> Any:
@@ -44,10 +44,7 @@ def plus_context(a: Array, U: AbstractMap | None, c: Array | None) -> Array:
         return a
     if c is None:
         raise ValueError("this layer was built with a context: pass one")
-    add = U(c)
-    if add.shape != a.shape:  # no broadcasting: a map with one output would be added to every unit
-        raise ValueError(f"the context map has {add.shape[0]} outputs for {a.shape[0]} units")
-    return a + add
+    return added(a, U(c))
 
 
 def context_work(U: AbstractMap | None, c: np.ndarray | None) -> Work:

@@ -8,6 +8,7 @@ from darn.nn._base import AbstractCausalMap as AbstractCausalMap
 from darn.nn._base import AbstractMap as AbstractMap
 from darn.nn._base import Logistic as Logistic
 from darn.nn._base import Work as Work
+from darn.nn._base import added as added
 from darn.nn._base import causal_maps as causal_maps
 from darn.nn._base import product_work as product_work
 from darn.nn._base import replaced as replaced

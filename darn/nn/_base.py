@@ -73,7 +73,7 @@ class AbstractMap(eqx.Module):
         """
         # As a dot product: scoring many rows under many codes is then one matrix product. In full precision, since this
         # is the one place where an accelerator's reduced float32 would show in the result.
-        a = b + self(c)
+        a = added(b, self(c))
         return dot(y, a) - jnp.sum(softplus(a))
 
     @property
@@ -104,6 +104,13 @@ class AbstractMap(eqx.Module):
     def matrix(self) -> tuple[np.ndarray, np.ndarray | None]:
         """W and b of a map that computes W c + b."""
         raise InputError(f"a {type(self).__name__} is not a plain matrix product")
+
+
+def added(b: Float[Array, " n"], outputs: Float[Array, " m"]) -> Float[Array, " n"]:
+    """b + outputs, without broadcasting: a map with one output would be added to every unit."""
+    if b.shape != outputs.shape:
+        raise ValueError(f"the context map has {outputs.shape[0]} outputs for {b.shape[0]} units")
+    return b + outputs
 
 
 def above_zero(carry: Any, units: Any, a: Array) -> tuple[Any, Array]:
