@@ -150,10 +150,10 @@ def step_seconds(fields: Mapping[str, Any], n_columns: int) -> float:
     n_h, n_d = sum(fields["n_h"]), sum(fields["n_d"])
     nets = 2 * (n_columns + n_h) * n_d + n_h * n_h if n_h else 0
     if fields["visible"] == "nade":
-        visible = 26 * n_columns * sum(fields["n_nade"]) + n_columns * n_d * bool(n_h)
+        visible = 46 * n_columns * sum(fields["n_nade"]) + n_columns * n_d * bool(n_h)
     else:
         visible = n_columns * n_columns
-    return 3e-4 + (nets + visible) * (8e-11 * fields["batch"] + 2e-9)
+    return 3e-4 + (nets + visible) * (2.2e-11 * fields["batch"] + 6e-10)
 
 
 def others(n_rows: int, n_columns: int, *, code: bool = True) -> list[dict[str, Any]]:
