@@ -47,7 +47,7 @@ def _weigh_in_one(model, x, context, keys, stop, chunk, sums):
         # The codes come from the turn before, so they lie in memory: XLA would draw them again wherever they are used.
         sums, h = carry
         number = sums[0] + jnp.arange(chunk)
-        return _add(sums, *log_weights(model, x, context, h), number, stop), drawn(sums[0] + chunk)
+        return _add(sums, *log_weights(model, x, context, h, chunk), number, stop), drawn(sums[0] + chunk)
 
     return lax.while_loop(lambda carry: carry[0][0] < stop, body, (sums, drawn(sums[0])))[0]
 

@@ -22,7 +22,7 @@ BLOCK = 1000  # rows settled together: with all their weights they take at most 
 
 def draw(model: Stack, x, context, keys, number):
     """log p and log q by layer, (rows, samples) each, for the samples with these numbers."""
-    return log_weights(model, x, context, codes(model, x, context, keys, number))
+    return log_weights(model, x, context, codes(model, x, context, keys, number), len(number))
 
 
 def codes(model: Stack, x, context, keys, number):
@@ -36,8 +36,8 @@ def codes(model: Stack, x, context, keys, number):
     return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
 
 
-def log_weights(model: Stack, x, context, h):
-    """log p and log q of these codes by layer, (rows, samples) each; for log p in half precision, on a GPU."""
+def log_weights(model: Stack, x, context, h, samples: int):
+    """log p and log q by layer, (rows, samples) each, of codes that `codes` has drawn."""
     decoder = replaced(model, decoder=halved(model.decoder)) if in_half() else model
 
     def one(x, context, h):
@@ -46,7 +46,8 @@ def log_weights(model: Stack, x, context, h):
         with _full():
             return log_p, model.log_q_layers(x, h, context)
 
-    return jax.vmap(jax.vmap(one, (None, None, 0)))(x, context, h)
+    each = jax.vmap(one, (None, None, 0), axis_size=samples)  # a stack may have no code at all
+    return jax.vmap(each)(x, context, h)
 
 
 def in_half() -> bool:
