@@ -7,7 +7,7 @@
 set -u
 out=${1:-results/bench}
 [ $# -gt 0 ] && shift
-wanted=${*:-draws forecast rate laws drawing frontier}
+wanted=${*:-draws protocol forecast rate laws drawing frontier}
 python=${PYTHON:-python3}
 model=results/models/mnist-frontier.safetensors
 device=${DEVICE:-h200}
@@ -26,11 +26,13 @@ part() {
 }
 
 part draws 75 "$python" -m benchmarks.h200 --out "$out/$device-draws.json"
-part forecast 330 "$python" -m benchmarks.forecast --out "$out/$device-forecast.json"
+# The paper's protocol on all test rows of MNIST: 10^10 importance weights.
+part protocol 160 "$python" -m darn eval results/models/mnist-500.safetensors --samples 100000 --repeats 10 --json
+part forecast 250 "$python" -m benchmarks.forecast --out "$out/$device-forecast.json"
 part rate 100 "$python" -m benchmarks.packs --only rate --out "$out/$device-packs.json"
-part laws 120 env JAX_PLATFORMS= XLA_FLAGS= XLA_PYTHON_CLIENT_PREALLOCATE=false \
+part laws 300 env JAX_PLATFORMS= XLA_FLAGS= XLA_PYTHON_CLIENT_PREALLOCATE=false \
   "$python" -m pytest -m gpu -vv -W default -n "${WORKERS:-10}" --dist worksteal \
-  tests/test_walk_kernel.py tests/test_layers.py tests/test_codec.py
+  tests/test_score_kernel.py tests/test_walk_kernel.py tests/test_layers.py tests/test_codec.py
 part drawing 75 "$python" -m benchmarks.convolutions drawing "$model" --repeats 3 --out "$out/$device-drawing.json"
 part frontier 210 env JAX_LOG_COMPILES=1 "$python" -m benchmarks.codec frontier "$model" --out "$out" \
   --rows "${ROWS:-10000}" --first "${FIRST:-1500}" --repeats 1 ${OTHER:+--read "$OTHER"}
