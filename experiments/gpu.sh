@@ -32,7 +32,7 @@ part forecast 250 "$python" -m benchmarks.forecast --out "$out/$device-forecast.
 part rate 100 "$python" -m benchmarks.packs --only rate --out "$out/$device-packs.json"
 part laws 300 env JAX_PLATFORMS= XLA_FLAGS= XLA_PYTHON_CLIENT_PREALLOCATE=false \
   "$python" -m pytest -m gpu -vv -W default -n "${WORKERS:-10}" --dist worksteal \
-  tests/test_score_kernel.py tests/test_walk_kernel.py tests/test_layers.py tests/test_codec.py
+  tests/test_walk_kernel.py tests/test_layers.py tests/test_codec.py
 part drawing 75 "$python" -m benchmarks.convolutions drawing "$model" --repeats 3 --out "$out/$device-drawing.json"
 part frontier 210 env JAX_LOG_COMPILES=1 "$python" -m benchmarks.codec frontier "$model" --out "$out" \
   --rows "${ROWS:-10000}" --first "${FIRST:-1500}" --repeats 1 ${OTHER:+--read "$OTHER"}

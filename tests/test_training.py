@@ -421,6 +421,20 @@ def test_convolutions_in_several_orders_train_and_resume(tmp_path, optax_promote
     assert bounds[-1] < bounds[0] - 0.3
 
 
+def test_a_chosen_model_outlives_the_next_better_one():
+    rows = DeviceRows.put(Rows.from_array((np.random.default_rng(0).random((60, 6)) < 0.2).astype(np.uint8)))
+    model = zoo.darn(6, 2, 3, key=jax.random.key(0))
+    loop = Loop([model], [Training(epochs=9, batch=20, lr=1e-3, validate_every=1, average=0.0)], rows, rows)
+    chosen, weights = [], []
+    while loop.running:
+        loop.advance()
+        chosen.append(loop.chosen())
+        weights.append(jax.tree.map(np.array, chosen[-1]))
+    assert len({row["valid"]["bound"] for row in loop.records[0].history}) > 1
+    assert loop.records[0].epoch > 2  # later weights were better
+    jax.tree.map(np.testing.assert_array_equal, chosen, weights)
+
+
 def test_validation_is_without_dropout():
     def validated(dropout):
         arch = Architecture(n_h=(2,), n_d=(), visible="conv", conv_channels=3, conv_blocks=1, dropout=dropout)

@@ -14,11 +14,10 @@ from darn.errors import InputError
 from darn.inference.given import given_context, given_rows
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Likelihood, Running, Scores, marks, whole
-from darn.inference.weights import BLOCK, DRAWS, codes, draw, in_half, log_weights, lots_at_once, settle
+from darn.inference.weights import BLOCK, DRAWS, draw, lots_at_once, settle
 from darn.model import Stack
 
 PRECISION = 0.01  # nats
-TILE = 128  # samples of a row that a GPU's kernel weighs together
 
 
 def _add(sums, log_p, log_q, number, stop):
@@ -40,16 +39,11 @@ def _add(sums, log_p, log_q, number, stop):
 
 @eqx.filter_jit
 def _weigh_in_one(model, x, context, keys, stop, chunk, sums):
-    def drawn(first):
-        return codes(model, x, context, keys, first + jnp.arange(chunk))
-
-    def body(carry):
-        # The codes come from the turn before, so they lie in memory: XLA would draw them again wherever they are used.
-        sums, h = carry
+    def body(sums):
         number = sums[0] + jnp.arange(chunk)
-        return _add(sums, *log_weights(model, x, context, h, chunk), number, stop), drawn(sums[0] + chunk)
+        return _add(sums, *draw(model, x, context, keys, number), number, stop)
 
-    return lax.while_loop(lambda carry: carry[0][0] < stop, body, (sums, drawn(sums[0])))[0]
+    return lax.while_loop(lambda sums: sums[0] < stop, body, sums)
 
 
 _draw_alone, _add_alone = eqx.filter_jit(draw), jax.jit(_add)
@@ -174,8 +168,6 @@ def importance_parts(
     # A chunk ends at each of the marks, of which the last but one is a tenth of the samples.
     fits, tenth = max(floats // (model.row_floats * size), 1), max(n_samples // 10, min(n_samples, 8))
     chunk = -(-tenth // -(-tenth // fits))
-    if in_half() and chunk > TILE:
-        chunk -= chunk % TILE
     key, model = jax.random.key(seed), everywhere(model)
 
     def weigh(own, bits, side):

@@ -1,6 +1,5 @@
 """Importance weights w = p(x,h) / q(h|x): draws of them, and as many for each row as its estimate needs."""
 
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,7 +12,6 @@ from darn.devices import everywhere
 from darn.inference.sampling import as_floats
 from darn.inference.summary import Scores
 from darn.model import Stack
-from darn.nn import halved, replaced
 
 DRAWS = 64  # the samples of a row are drawn in lots of this many
 LIMIT = 8192  # the most that a row's estimate is made of
@@ -22,41 +20,12 @@ BLOCK = 1000  # rows settled together: with all their weights they take at most 
 
 def draw(model: Stack, x, context, keys, number):
     """log p and log q by layer, (rows, samples) each, for the samples with these numbers."""
-    return log_weights(model, x, context, codes(model, x, context, keys, number), len(number))
-
-
-def codes(model: Stack, x, context, keys, number):
-    """The hidden layers, (rows, samples, n) each, of the samples with these numbers."""
 
     def one(key, x, context, i):
-        with _full():  # what rounding would change are the codes themselves
-            h = model.encode(x, context, key=jax.random.fold_in(key, i))
-        return tuple(v.astype(jnp.float16) for v in h) if in_half() else h
+        h = model.encode(x, context, key=jax.random.fold_in(key, i))
+        return model.log_p_layers(x, h, context), model.log_q_layers(x, h, context)
 
     return jax.vmap(jax.vmap(one, (None, None, None, 0)), (0, 0, 0, None))(keys, x, context, number)
-
-
-def log_weights(model: Stack, x, context, h, samples: int):
-    """log p and log q by layer, (rows, samples) each, of codes that `codes` has drawn."""
-    decoder = replaced(model, decoder=halved(model.decoder)) if in_half() else model
-
-    def one(x, context, h):
-        h = tuple(v.astype(x.dtype) for v in h)
-        log_p = decoder.log_p_layers(x, h, context)
-        with _full():
-            return log_p, model.log_q_layers(x, h, context)
-
-    each = jax.vmap(one, (None, None, 0), axis_size=samples)  # a stack may have no code at all
-    return jax.vmap(each)(x, context, h)
-
-
-def in_half() -> bool:
-    """Whether products are of half precision: on a GPU, unless a precision is asked for."""
-    return jax.default_backend() == "gpu" and getattr(jax.config, "jax_default_matmul_precision", None) is None
-
-
-def _full():
-    return jax.default_matmul_precision("highest") if in_half() else nullcontext()
 
 
 @eqx.filter_jit

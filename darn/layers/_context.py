@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from darn.nn import AbstractMap, Dense, Work, added
+from darn.nn import AbstractMap, Dense, Work
 
 
 def context_field() -> Any:
@@ -44,7 +44,10 @@ def plus_context(a: Array, U: AbstractMap | None, c: Array | None) -> Array:
         return a
     if c is None:
         raise ValueError("this layer was built with a context: pass one")
-    return added(a, U(c))
+    add = U(c)
+    if add.shape != a.shape:  # no broadcasting: a map with one output would be added to every unit
+        raise ValueError(f"the context map has {add.shape[0]} outputs for {a.shape[0]} units")
+    return a + add
 
 
 def context_work(U: AbstractMap | None, c: np.ndarray | None) -> Work:

@@ -1,14 +1,17 @@
 """Independent units given the context."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.gradients import bernoulli
 from darn.layers._base import AbstractBinaryLayer, Linear, bias_field
 from darn.layers._context import context_field, context_map, context_matrix, context_work, plus_context
-from darn.nn import COMPILED, AbstractMap, dot, register, rounded, softplus
+from darn.nn import COMPILED, AbstractMap, register, rounded, softplus
 from darn.random import uniform
 
 
@@ -47,14 +50,15 @@ class Factorial(AbstractBinaryLayer):
         return y, carry
 
     def log_prob(self, y, c=None):
-        if self.U is not None and c is not None:
-            return self.U.log_prob(y, self.b, c)
+        # `bits_log_prob` as a dot product: scoring many rows under many codes is then one matrix product. In full
+        # precision, since this is the one place where an accelerator's reduced float32 would show in the result.
         a = self.start(c)
-        return dot(y, a) - jnp.sum(softplus(a))
+        return jnp.dot(y, a, precision=lax.Precision.HIGHEST) - jnp.sum(softplus(a))
 
     def log_prob_of(self, y, known, c=None):
         # As `log_prob`: many rows under many codes are two matrix products.
         a, known = self.start(c), known.astype(y.dtype)
+        dot = partial(jnp.dot, precision=lax.Precision.HIGHEST)
         return dot(y * known, a) - dot(known, softplus(a))
 
     def sample(self, c=None, *, key, bit=bernoulli):

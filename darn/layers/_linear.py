@@ -50,9 +50,6 @@ class LinearAutoregressive(AbstractBinaryLayer):
     def logits(self, y, c=None, *, order=0):
         return self.start(c) + self.W(y)
 
-    def log_prob(self, y, c=None):
-        return self.W.log_prob(y, self.start(c), y)
-
     def walk(self, state, decide, carry, turns=COMPILED):
         return self.W.walk(state, decide, carry, turns)  # many units at a time where the map allows it
 

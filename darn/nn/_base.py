@@ -7,14 +7,11 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from darn.errors import InputError
 from darn.nn._fixed_point import Arithmetic, Inputs, rounded
-from darn.nn._products import dot
-from darn.nn._softplus import softplus
 from darn.nn._turns import COMPILED, AbstractTurns, Decide
 
 M = TypeVar("M", bound=eqx.Module)
@@ -58,24 +55,6 @@ class AbstractMap(eqx.Module):
     def __call__(self, c: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
         """Maps one example; batches come from `jax.vmap`."""
 
-    def log_prob(
-        self, y: Float[Array, " n_out"], b: Float[Array, " n_out"], c: Float[Array, " n_in"]
-    ) -> Float[Array, ""]:
-        """log p of the bits y with logits b + self(c); linear in y, so y may also be intensities in [0,1].
-
-        Args:
-            y: (n_out,).
-            b: (n_out,), biases.
-            c: (n_in,), the context.
-
-        Returns:
-            A scalar.
-        """
-        # As a dot product: scoring many rows under many codes is then one matrix product. In full precision, since this
-        # is the one place where an accelerator's reduced float32 would show in the result.
-        a = added(b, self(c))
-        return dot(y, a) - jnp.sum(softplus(a))
-
     @property
     def row_floats(self) -> int:
         """Floats in the largest array inside, if it is larger than the output: see `AbstractBinaryLayer`."""
@@ -106,13 +85,6 @@ class AbstractMap(eqx.Module):
         raise InputError(f"a {type(self).__name__} is not a plain matrix product")
 
 
-def added(b: Float[Array, " n"], outputs: Float[Array, " m"]) -> Float[Array, " n"]:
-    """b + outputs, without broadcasting: a map with one output would be added to every unit."""
-    if b.shape != outputs.shape:
-        raise ValueError(f"the context map has {outputs.shape[0]} outputs for {b.shape[0]} units")
-    return b + outputs
-
-
 def above_zero(carry: Any, units: Any, a: Array) -> tuple[Any, Array]:
     """A `Decide`: units are on where their logits exceed 0."""
     return carry, (a > 0).astype(a.dtype)
@@ -122,10 +94,6 @@ class AbstractCausalMap(AbstractMap):
     """A linear map whose output j depends only on inputs before j: the autoregressive part of Eqs. (2) and (5)."""
 
     n: eqx.AbstractVar[int]
-
-    def log_prob(self, y, b, c):
-        a = b + self(c)  # no two y have the same logits
-        return jnp.sum(y * a - softplus(a))
 
     @abc.abstractmethod
     def outgoing(self, j) -> Float[Array, " n"]:

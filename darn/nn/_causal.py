@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 
 from darn.nn._base import AbstractCausalMap, above_zero, replaced
 from darn.nn._registry import register, tuning_field
-from darn.nn._score_kernel import causal_log_prob
 from darn.nn._turns import COMPILED
 from darn.nn._walk_kernel import has_kernel, on_grid, to_grid, walked
 
@@ -37,13 +36,7 @@ class CausalDense(AbstractCausalMap):
         return jnp.tril(self.W, -1)
 
     def __call__(self, y):
-        return (self.weights() @ y.astype(self.W.dtype)).astype(y.dtype)
-
-    def log_prob(self, y, b, c):
-        if self.W.dtype != jnp.float16:
-            return super().log_prob(y, b, c)
-        y = y.astype(self.W.dtype)
-        return causal_log_prob(y, self.weights(), b, y)
+        return self.weights() @ y
 
     def outgoing(self, j):
         return jnp.where(jnp.arange(self.n) > j, self.W[:, j], 0)

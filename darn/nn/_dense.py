@@ -7,7 +7,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from darn.nn._base import AbstractMap, product_work
 from darn.nn._registry import register
-from darn.nn._score_kernel import product_log_prob
 
 
 @register("dense")
@@ -31,14 +30,8 @@ class Dense(AbstractMap):
         self.b = jnp.zeros(n_out) if bias else None
 
     def __call__(self, c):
-        # not W @ c: the rows of a batch then stay rows, and XLA transposes no large array
-        out = (c.astype(self.W.dtype) @ self.W.T).astype(c.dtype)  # weights may be of half precision: see `halved`
+        out = c @ self.W.T  # not W @ c: the rows of a batch then stay rows, and XLA transposes no large array
         return out if self.b is None else out + self.b
-
-    def log_prob(self, y, b, c):
-        if self.W.dtype != jnp.float16:
-            return super().log_prob(y, b, c)
-        return product_log_prob(y, self.W, b if self.b is None else b + self.b, c.astype(self.W.dtype))
 
     def mirrored(self, *, channels: int = 1, bias: bool = True, key: PRNGKeyArray) -> "Dense":
         """The map in the opposite direction, with weights of its own and `channels` outputs for every input of this.

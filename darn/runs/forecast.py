@@ -163,10 +163,7 @@ class _Measured:
         return held, sum(total(lambda v, spec: v.nbytes if spec else 0, *of) for of in gathered)
 
     def _call(self, count: int, *, validated: bool = False) -> float:
-        """Seconds of so many epochs; as in a run, a validation may follow them, which is not counted.
-
-        It matters since it moves what is in memory: a GPU's recorded launches are then made anew.
-        """
+        """Seconds of so many epochs; as in a run, a validation may follow them, which is not counted."""
         began = time.perf_counter()
         self._state, metrics = self.epochs(self._state, self.hyper, self.rows, 0, count)
         jax.device_get(metrics)  # as a run does

@@ -62,7 +62,7 @@ def precision() -> str:
     asked = getattr(jax.config, "jax_default_matmul_precision", None)
     if jax.default_backend() == "cpu" or asked in ("highest", "float32"):
         return "float32"
-    return asked or "tf32, in importance weights half precision (the defaults on a GPU)"
+    return asked or "tf32 (the device's default for float32)"
 
 
 def command() -> str:

@@ -257,7 +257,8 @@ class Loop:
     def chosen(self, at: int = 0) -> Stack:
         """The model at this position in the program with its best weights (before any validation, the latest)."""
         record = self.records[self.members[at]]
-        weights = self.best if record.history or record.diverged else self.program.kept(self.state)
+        # Copied, because the next better weights take the place of the best.
+        weights = copied(self.best) if record.history or record.diverged else self.program.kept(self.state)
         pick = (lambda w: w[at]) if self.several else (lambda w: w)
         return self.program.model(*on_one(jax.tree.map(pick, (weights, self.state.fixed)), self.mesh))
 
