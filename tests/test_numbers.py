@@ -9,6 +9,8 @@ from helpers import randomised
 from darn.config import Architecture
 from darn.data import Columns, infer, load
 from darn.inference import likelihood, sampling
+from darn.layers import LinearAutoregressive, Numbers
+from darn.nn import Host
 from darn.runs.recipe import Recipe
 from darn.runs.start import new_model
 from darn.zoo import build
@@ -88,3 +90,20 @@ def test_a_unit_may_follow_from_any_cells_of_a_number():
     both = [schema.encode(["x", "y"], np.array([[t, v] for t in x[:50]], object), "it").bits for v in "ny"]
     n, p = (likelihood.exact(model, bits).log_p for bits in both)
     np.testing.assert_allclose((p - n), np.where(odd[:50], 9.0, 0.0), atol=1e-4)
+
+
+def test_many_other_units_before_a_number_leave_it_alone():
+    """On the host, which refuses an index that the compiled walk would clip."""
+    n, edges = 40, ((-3000, -1100, 300, 2500, 2600, 2700, 2800, 2900, 3000),)
+    layer = Numbers(LinearAutoregressive(n, key=jax.random.key(0)), ((37, 3, -1),), edges, key=jax.random.key(1))
+    y = np.zeros(n, np.float32)
+    y[[30, 31, 38]] = 1
+
+    def decide(logits, units, a):
+        logits[units] = a[:, None] if np.ndim(units) else a
+        return logits, np.broadcast_to(y[units], np.shape(a)) if np.ndim(units) == 0 else y[units][:, None]
+
+    start = jax.tree.map(lambda v: np.asarray(v)[..., None], layer.start())
+    walked, logits = layer.walk(start, decide, np.full((n, 1), np.nan, np.float32), Host(4))
+    np.testing.assert_array_equal(walked[:, 0], y)
+    np.testing.assert_allclose(logits[:, 0], layer.logits(jnp.asarray(y)), rtol=1e-5, atol=1e-5)

@@ -240,7 +240,8 @@ class Numbers(AbstractBinaryLayer):
             a = xp.where(g < count, a + added, a).astype(a.dtype)
             carry, y = decide(carry, j, a if B is None else (a + (B[j][over] * factors).sum(0)).astype(a.dtype))
             bit = xp.asarray(y > 0.5)
-            node = turns.put(node, (2 * node[g] + 1 + bit.astype(node.dtype))[None], g)
+            # Units of no number share a node, which would outgrow its type.
+            node = turns.put(node, xp.where(g < count, 2 * node[g] + 1 + bit.astype(node.dtype), 0)[None], g)
             given = turns.put(given, (bit | (f == count))[None], f)
             cell = xp.clip(node[g] - sizes[g], 0, middles.shape[1] - 1)
             whole = last[j] & given[own]

@@ -165,6 +165,12 @@ def write(rng: Rng, path: Path, names: list[str], rows: list[list[str]], way: di
     path.write_bytes((b"\xef\xbb\xbf" if rng.random() < 0.1 else b"") + text.getvalue().encode())
 
 
+def numbered(names: list[str]) -> list[str]:
+    """The names of a table's columns as darn writes them: repeated ones by number."""
+    names = [n.strip() for n in names]
+    return [f"{n} (column {j})" if n in names[: j - 1] else n for j, n in enumerate(names, 1)]
+
+
 def changed(rng: Rng, rows: list[list[str]], some: list[str], share: float) -> list[list[str]]:
     return [[pick(rng, some, 1)[0] if rng.random() < share else cell for cell in row] for row in rows]
 
@@ -234,7 +240,7 @@ class Tables:
         out = home / "new.csv"
         assert self.run(home, out, "sample", run, "-n", 5, "--out", out), self.refusals[-1]
         found = list(csv.reader(io.StringIO(out.read_text(), newline=""), delimiter=way["delimiter"]))
-        assert found[0] == [n.strip() for n in names], "the names are not those of the table"
+        assert found[0] == numbered(names), "the names are not those of the table"
         assert len(found) == 6
 
     def completed(self, rng: Rng, home: Path, run: Path, names, rows, way, how) -> None:
@@ -301,7 +307,7 @@ class Tables:
         """The same rows, some cells being null."""
         given, out = home / "t.parquet", home / "from.csv"
         cells = [[None if rng.random() < 0.1 else cell for cell in row] for row in rows]
-        columns = {n.strip(): pl.Series([row[j] for row in cells], dtype=pl.String) for j, n in enumerate(names)}
+        columns = {n: pl.Series([row[j] for row in cells], dtype=pl.String) for j, n in enumerate(numbered(names))}
         pl.DataFrame(columns).write_parquet(given)
         if self.run(home, out, "complete", run, given, "--out", out):
             self.compared(read_table(given).cells, read_table(out, delimiter=",").cells, "complete, from Parquet,")
