@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -365,6 +366,8 @@ def test_jobs_train_the_models_of_a_sweep(place, tmp_path):
 
 
 def test_what_is_wrong_with_a_cluster_is_said(place, tmp_path, capsys):
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()  # the cluster of the tests above: a process that is in one looks for no other
     for address in ("nowhere", "127.0.0.1:1", "127.0.0.1:99999999999999999999"):
         began = time.monotonic()
         status = main(sweep_words(place, tmp_path / "x", "--ray", address))
