@@ -42,7 +42,7 @@ class Comparison:
     skipped: dict[str, str] = field(default_factory=dict)  # way -> why it is not among them
     sizes: dict = field(default_factory=dict)
     needs: Needs = field(default_factory=Needs)  # of one unit
-    parts: Sequence[Sequence[str]] = ()  # of the work: the names of ways to do each alone, of which the fastest counts
+    parts: Sequence[Sequence[str]] = ()  # of the work: for each, the names of ways to do it alone; the fastest counts
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def compare(work: Comparison, effort: Effort) -> dict:
         "ways": ways,
         "skipped": skipped,
     }
-    if work.parts:  # one after the other: the most that a way without any other work could reach on these parts
+    if work.parts:  # one after the other, with nothing between them
         seconds = [min(1 / ways[name]["rate"] for name in part if name in ways) for part in work.parts]
         result["parts"] = {"fastest": dict(zip([part[0] for part in work.parts], seconds)), "rate": 1 / sum(seconds)}
     return result
